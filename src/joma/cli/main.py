@@ -1,0 +1,50 @@
+"""The `joma` command: one file per verb beside this one."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from joma._core.errors import JomaError
+from joma._core.version import __version__
+from joma.cli.bench import bench
+from joma.cli.errata import errata
+from joma.cli.ls import ls
+
+app = typer.Typer(
+    name="joma",
+    help="How Transformers learn, while they learn: theory, checks and measurements.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(ls)
+app.command()(errata)
+app.command()(bench)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"joma {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; an error of ours is a sentence, not a traceback."""
+    try:
+        app()
+    except JomaError as error:
+        typer.echo(f"joma: {error}", err=True)
+        sys.exit(2)
