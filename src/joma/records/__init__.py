@@ -1,0 +1,1 @@
+"""The waist: one schema that probes and theory write, and that analysis reads."""
