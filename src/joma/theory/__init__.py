@@ -1,0 +1,21 @@
+"""Closed forms and flows of the paper, one file per result, in float64 NumPy. No torch here.
+
+`joma.theory.linear` is Theorem 2, `joma.theory.hblt` is Theorem 5, and so on; the paper map in
+the docs lists them all. A module is imported when it is asked for.
+"""
+
+import importlib
+import pkgutil
+from types import ModuleType
+
+__all__ = sorted(m.name for m in pkgutil.iter_modules(__path__))
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in __all__:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__
