@@ -1,0 +1,1 @@
+"""How metrics meet a live model: the contract of a probe, and `observe`."""
