@@ -10,18 +10,30 @@ from joma._core.errors import JomaError as JomaError
 from joma._core.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from joma import theory as theory
+    from joma import metrics as metrics, theory as theory
+    from joma.metrics.correlation import normalized_correlation as normalized_correlation
+    from joma.metrics.entropy import attention_entropy as attention_entropy
+    from joma.metrics.invariant import invariant_residual as invariant_residual
+    from joma.metrics.rank import stable_rank as stable_rank
+    from joma.probes.observe import observe as observe
+    from joma.probes.tap import tap as tap
     from joma.records.schema import Reading as Reading, Record as Record
     from joma.records.store import load as load
 
-_NAMESPACES = ("theory",)
+_NAMESPACES = ("metrics", "theory")
 _NAMES = {
     "Reading": "joma.records.schema",
     "Record": "joma.records.schema",
+    "attention_entropy": "joma.metrics.entropy",
+    "invariant_residual": "joma.metrics.invariant",
     "load": "joma.records.store",
+    "normalized_correlation": "joma.metrics.correlation",
+    "observe": "joma.probes.observe",
+    "stable_rank": "joma.metrics.rank",
+    "tap": "joma.probes.tap",
 }
 
-__all__ = ["JomaError", "Reading", "Record", "__version__", "load", "theory"]
+__all__ = ["JomaError", "__version__", *_NAMESPACES, *_NAMES]
 
 
 def __getattr__(name: str) -> Any:

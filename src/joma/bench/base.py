@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Row:
-    """One measured number, and the bar it must stay under, or reach if `at_least`."""
+    """One measured number, and the bar it must not exceed, or must reach if `at_least`."""
 
     name: str
     value: float | int
@@ -19,12 +19,12 @@ class Row:
         """Whether the bar is cleared; `None` without one. A `nan` clears none."""
         if self.bar is None:
             return None
-        return self.value >= self.bar if self.at_least else self.value < self.bar
+        return self.value >= self.bar if self.at_least else self.value <= self.bar
 
     def __str__(self) -> str:
-        line = f"{self.name:48s} {self.value:12,.4g} {self.unit:4s}"
+        line = f"{self.name:66s} {self.value:12,.4g} {self.unit:4s}"
         if self.bar is not None:
-            sign = ">=" if self.at_least else "<"
+            sign = ">=" if self.at_least else "<="
             line += f" {sign} {self.bar:g} {'ok' if self.passed else 'MISSED'}"
         return line.rstrip()
 
