@@ -44,9 +44,9 @@ def _large(path: Path, runs: int, steps: int) -> Iterator[Row]:
     yield Row(f"read one metric of one run, {done['rows']:,} rows", done["seconds"], "s", 1)
     yield Row("read, bare pyarrow on its row groups", done["bare"], "s")
     yield Row("read, ratio to bare", done["seconds"] / done["bare"], "x")
-    yield Row("read, bytes counted by the store", done["bytes"] / 1e3, "kB")
-    yield Row("read, bytes counted by the kernel", done["kernel"] / 1e3, "kB")
-    yield Row("read, bytes in the whole store", done["all"] / 1e3, "kB")
+    yield Row("read, bytes counted by the store", done["bytes"] / 1e6, "MB")
+    yield Row("read, bytes counted by the kernel", done["kernel"] / 1e6, "MB")
+    yield Row("read, bytes in the whole store", done["all"] / 1e6, "MB")
 
 
 def _small(path: Path, parts: int) -> Iterator[Row]:
@@ -64,8 +64,8 @@ def _read_small(path: Path, what: str, bar: float | int) -> Iterator[Row]:
     yield Row(f"{what}, read one metric, {done['rows']:,} rows", done["seconds"], "s", bar)
     yield Row(f"{what}, bare pyarrow", done["bare"], "s")
     yield Row(f"{what}, ratio to bare", done["seconds"] / done["bare"], "x")
-    yield Row(f"{what}, bytes counted by the store", done["bytes"] / 1e3, "kB")
-    yield Row(f"{what}, bytes counted by the kernel", done["kernel"] / 1e3, "kB")
+    yield Row(f"{what}, bytes counted by the store", done["bytes"] / 1e6, "MB")
+    yield Row(f"{what}, bytes counted by the kernel", done["kernel"] / 1e6, "MB")
 
 
 def write(path: str, runs: int, steps: int) -> dict[str, float]:

@@ -5,14 +5,13 @@ moment a reader sees either them or it. Replaced parts stay for readers that are
 under way; `vacuum` deletes them.
 """
 
-import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
 
-from joma.records import disk, parts, view
+from joma.records import disk, names, parts, view
 from joma.records.arrow import SCHEMA
 from joma.records.parts import Header
 from joma.records.scan import Part, Scan
@@ -53,14 +52,16 @@ def vacuum(directory: Path, older_than: float | int) -> list[str]:
     """
     with disk.locked(directory):
         seen = view.look(directory)
-        ripe = {by for by in seen.hidden.values() if _age(by.path) >= older_than}
+        hidden = {f: by for f in seen.files if (by := seen.owner.get(names.id_of(f)))}
+        ripe = {by for by in hidden.values() if _age(Path(by.path)) >= older_than}
         sound = {by for by in ripe if not Scan().read([by]).damaged}
-        leftovers = directory.glob(f"{disk.TEMPORARY}*")
-        paths = [p.path for p, by in seen.hidden.items() if by in sound]
-        paths += [str(p) for p in leftovers if _age(str(p)) >= older_than]
-        for path in paths:
-            os.unlink(path)
-    return [os.path.basename(path) for path in paths]
+        replaced = [file for file, by in hidden.items() if by in sound]
+        leftovers = [
+            path.name for path in directory.glob(f"{disk.TEMPORARY}*") if _age(path) >= older_than
+        ]
+        for file in replaced + leftovers:
+            (directory / file).unlink()
+    return replaced + leftovers
 
 
 def _groups(headers: Mapping[Part, Header], rows: int) -> Iterator[list[Part]]:
@@ -104,9 +105,9 @@ def _leaves(seen: View, part: Part) -> frozenset[str]:
     return seen.leaves.get(part, frozenset({part.name.id}))
 
 
-def _age(path: str) -> float:
-    """Seconds since a file was written; none at all if it is gone."""
+def _age(path: Path) -> float:
+    """Seconds since a file was written; less than none if it is gone."""
     try:
-        return time.time() - os.stat(path).st_mtime
+        return time.time() - path.stat().st_mtime
     except FileNotFoundError:
         return -1.0

@@ -55,10 +55,15 @@ def locked(directory: Path) -> Iterator[None]:
     with open(directory / ".lock", "ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(
+                f"{directory} is locked: another process compacts, merges or vacuums this run. "
+                "Try again when it is done; reading and appending go on meanwhile."
+            ) from None
         except OSError as error:
             raise StoreError(
-                f"{directory} is locked ({error.strerror}): another process compacts, merges or "
-                "vacuums this run. Try again when it is done; reading and appending go on."
+                f"{directory} cannot be locked: {error.strerror}. Compact, merge and vacuum need a "
+                "file system with flock; run them where the store is on a local disk."
             ) from error
         yield
 

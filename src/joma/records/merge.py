@@ -34,7 +34,7 @@ def merge(into: Path, source: Path) -> list[str]:
 
 def lacking(ours: View, theirs: View) -> list[Part]:
     """The parts in their view whose rows ours does not have; raises if some could count twice."""
-    here = {p.name.id for p in (*ours.parts, *ours.hidden)}
+    here = {p.name.id for p in ours.parts} | set(ours.owner)
     covered = frozenset().union(*ours.leaves.values())
     found = []
     for part in theirs.parts:

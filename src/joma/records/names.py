@@ -34,6 +34,9 @@ class PartKind(StrEnum):
     """A large part that stands for the parts its header lists."""
 
 
+_KINDS = {str(kind): kind for kind in PartKind}
+
+
 class PartName(NamedTuple):
     """The name of a part, taken apart."""
 
@@ -46,18 +49,28 @@ class PartName(NamedTuple):
         return f"{self.id}-{self.kind}-{self.checksum:08x}.parquet"
 
 
+def id_of(file: str) -> str:
+    """The identity in a part's file name, without reading the rest."""
+    return file[:26]
+
+
+def is_compacted(file: str) -> bool:
+    """Whether a file name says so."""
+    return file[26:29] == f"-{PartKind.COMPACTED}-"
+
+
 def parse(file: str) -> PartName | None:
     """A file name taken apart; `None` if joma did not give it."""
     match = _PART.fullmatch(file)
     if match is None:
         return None
-    try:
-        return PartName(match[1], PartKind(match[2]), int(match[3], 16))
-    except ValueError:
+    part_id, kind, checksum = match.groups()
+    if kind not in _KINDS:
         raise StoreError(
-            f"Part {file} is of kind {match[2]!r}, which this joma does not know. "
+            f"Part {file} is of kind {kind!r}, which this joma does not know. "
             "A newer one wrote it: upgrade joma to read this store."
-        ) from None
+        )
+    return PartName(part_id, _KINDS[kind], int(checksum, 16))
 
 
 def new_id() -> str:

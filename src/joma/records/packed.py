@@ -21,7 +21,7 @@ from joma.records.tables import TEXT, trimmed
 
 _ABSENT = "absent"
 
-_TYPES = {"text": "<i4", "float64": "<f8", "int64": "<i8", "int32": "<i4"}
+_TYPES = {"text": "<u2", "float64": "<f8", "int64": "<i8", "int32": "<i4"}
 
 ROW = np.dtype(
     [(c.name, _TYPES[c.dtype]) for c in COLUMNS]
@@ -49,12 +49,13 @@ def pack(table: pa.Table) -> Packed:
         if column.null_count:
             absent = column.is_null().to_numpy(zero_copy_only=False)
             rows[_ABSENT] |= absent.astype("<u4") << np.uint32(bit)
+        if column.null_count < len(column):
+            numbers = column.indices if field.name in TEXT else column
+            numbers = numbers.fill_null(0) if column.null_count else numbers
+            rows[field.name] = numbers.to_numpy(zero_copy_only=False)
         if field.name in TEXT:
-            index = column.indices.fill_null(0).to_numpy(zero_copy_only=False)
-            rows[field.name] = index + len(words)
+            rows[field.name] += len(words)
             words += column.dictionary.to_pylist()
-        else:
-            rows[field.name] = column.fill_null(0).to_numpy(zero_copy_only=False)
     return Packed(words, rows.tobytes())
 
 
@@ -69,33 +70,39 @@ def unpack(
     """
     rows = np.frombuffer(b"".join(p.records for p in parts), ROW)
     vocabulary: dict[str, int] = {}
-    place = [vocabulary.setdefault(w, len(vocabulary)) for p in parts for w in p.words]
-    places = np.array([*place, 0], np.int32)  # the last stands for an absent word at the end
+    places: list[int] = []
+    starts: dict[tuple[str, ...], int] = {}  # most parts of a run have the same words
+    for part in parts:
+        if (own := tuple(part.words)) not in starts:
+            starts[own] = len(places)
+            places += [vocabulary.setdefault(word, len(vocabulary)) for word in own]
+    places.append(0)  # an absent word may point past the last
+    place = np.array(places, np.int32)
     sizes = [len(p.records) // ROW.itemsize for p in parts]
-    first = np.repeat(np.cumsum([0, *(len(p.words) for p in parts[:-1])]), sizes)
+    first = np.repeat([starts[tuple(p.words)] for p in parts], sizes)
     if metrics is not None:
         wanted = np.array([word in metrics for word in vocabulary], bool)
-        kept = wanted[places[rows["metric"] + first]]
+        kept = wanted[place[rows["metric"] + first]]
         rows, first = rows[kept], first[kept]
     words = pa.array(list(vocabulary), pa.string())
     fields = [f for f in SCHEMA if f.name in columns]
-    arrays = [_column(f, rows, places, first, words) for f in fields]
+    arrays = [_column(f, rows, place, first, words) for f in fields]
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def _column(
     field: pa.Field,
     rows: Shaped[Array, " rows"],
-    places: Int[Array, " words"],
+    place: Int[Array, " words"],
     first: Int[Array, " rows"],
     words: pa.Array,
 ) -> pa.Array:
-    """Code `i` of a row means word `places[first + i]`."""
+    """Code `i` of a row means word `place[first + i]`."""
     absent = None
     if field.nullable:
         bit = np.uint32(SCHEMA.get_field_index(field.name))
         absent = (rows[_ABSENT] >> bit & 1).astype(bool)
     if field.name not in TEXT:
         return pa.array(rows[field.name], field.type, mask=absent)
-    index = pa.array(places[rows[field.name] + first], pa.int32(), mask=absent)
+    index = pa.array(place[rows[field.name] + first], pa.int32(), mask=absent)
     return trimmed(pa.DictionaryArray.from_arrays(index, words))

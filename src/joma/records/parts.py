@@ -41,6 +41,7 @@ _WRITING = {
 }
 _SIZES = struct.Struct("<IIII")  # packed records, records, JSON, layout
 _CODEC = "lz4_raw"
+_decode = json.JSONDecoder().raw_decode  # half the time of `json.loads`, which matters 20,000 times
 
 
 class Header(NamedTuple):
@@ -128,7 +129,7 @@ class Small(NamedTuple):
         """The file taken apart. Its checksum must have been found to hold."""
         end = len(data) - footer_size(data) - _SIZES.size
         short, size, text, layout = _SIZES.unpack_from(data, end)
-        found, vocabulary = json.loads(data[end - text : end].decode())
+        found, vocabulary = _decode(data[end - text : end].decode())[0]
         records = memoryview(data)[end - text - short : end - text]
         return cls(Header.of(found), vocabulary, records, size, layout, data)
 

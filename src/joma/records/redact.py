@@ -28,6 +28,7 @@ _SPECIAL = re.compile(
 )
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
+_FLAG = re.compile(r"-[A-Za-z]|--[A-Za-z].*")
 _NAME = re.compile(r"([A-Za-z_][\w.-]*)[\"']?\s*[:=]\s*")
 _VALUE = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|[^\s&]+")
 _LOOKS = {
@@ -87,6 +88,8 @@ def text(line: str) -> str:
 def arguments(words: Sequence[str]) -> list[str]:
     """A command line without its secrets: `--token X` hides X, `--token=X` all after the sign.
 
+    The word after `login` is hidden too: it is where `wandb login` takes its key.
+
     Example:
         >>> arguments(["train", "--hf-token", "abc", "--steps", "10"])
         ['train', '--hf-token', '[redacted]', '--steps', '10']
@@ -94,7 +97,8 @@ def arguments(words: Sequence[str]) -> list[str]:
     clean, before = [], ""
     for word in words:
         name, sign, _ = word.partition("=")
-        if before.startswith("-") and is_secret(before) and not word.startswith("-"):
+        awaited = before == "login" or (before.startswith("-") and is_secret(before))
+        if awaited and not _FLAG.fullmatch(word):
             clean.append(HIDDEN)
         elif sign and is_secret(name):
             clean.append(f"{name}={HIDDEN}")

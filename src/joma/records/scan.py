@@ -19,7 +19,7 @@ from joma.records.query import Query
 from joma.records.tables import TEXT
 
 _TAIL = 16_384  # bytes first read from the end of a large part; most footers fit
-_LOT = 64 << 20  # bytes of packed rows that become one table
+_LOT = 8 << 20  # bytes of packed rows that become one table
 
 
 class Damaged(Exception):
@@ -136,8 +136,10 @@ def footer(part: Part, cost: Cost) -> Footer:
 
 
 def _whole(part: Part, cost: Cost) -> bytes:
-    with _damage():
+    try:
         data = disk.read(part.path)
+    except OSError as error:
+        raise _meaning(error) from error
     cost.bytes += len(data)
     if zlib.crc32(data) != part.name.checksum:
         raise Damaged(f"its {len(data)} bytes do not have the checksum in its name")
@@ -162,24 +164,25 @@ class _Counted(io.FileIO):
 
 @contextmanager
 def _opened(part: Part, cost: Cost) -> Iterator[_Counted]:
-    with _Counted(part.path) as file, _damage():
+    """A file to read from; what fails meanwhile is damage."""
+    with _Counted(part.path) as file:
         try:
             yield file
+        except (OSError, pa.ArrowException, ValueError, KeyError) as error:
+            raise _meaning(error) from error
         finally:
             cost.bytes += file.count
 
 
-@contextmanager
-def _damage() -> Iterator[None]:
-    """What fails in reading a file is damage, unless the file is gone or not ours to read."""
-    try:
-        yield
-    except (FileNotFoundError, PermissionError):
-        raise
-    except (OSError, pa.ArrowException, ValueError, KeyError) as error:
-        if isinstance(error, OSError) and error.errno == errno.ESTALE:
-            raise FileNotFoundError(str(error)) from error  # deleted on another machine
-        raise Damaged(str(error).partition("\n")[0]) from error
+def _meaning(error: Exception) -> Exception:
+    """Damage, unless the file is gone or not ours to read."""
+    match error:
+        case FileNotFoundError() | PermissionError():
+            return error
+        case OSError(errno=errno.ESTALE):
+            return FileNotFoundError(*error.args)  # deleted on another machine
+        case _:
+            return Damaged(str(error).partition("\n")[0])
 
 
 def _columns(part: Part, parquet: Any, groups: list[int], names: list[str], cost: Cost) -> pa.Table:

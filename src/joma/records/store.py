@@ -178,7 +178,7 @@ class Store:
 
         Gives the file names of the parts that were copied.
         """
-        source = other if isinstance(other, Store) else Store(other)
+        source = other if isinstance(other, Store) else load(other)
         pairs = [(self.path / "runs" / d.name, d) for d, _ in source._places(run)]
         for ours, theirs in pairs:  # before anything is copied: all of it, or a refusal
             merge.lacking(view.look(ours), view.look(theirs))

@@ -45,6 +45,8 @@ def solid(table: pa.Table) -> pa.Table:
 
 def trimmed(column: pa.DictionaryArray) -> pa.DictionaryArray:
     """The same words in a dictionary that holds no others, in sorted order."""
+    if _constant(column):
+        return column
     index = column.indices.fill_null(-1) if column.null_count else column.indices
     index = index.to_numpy(zero_copy_only=False)
     words = column.dictionary.to_pylist()
@@ -59,8 +61,8 @@ def trimmed(column: pa.DictionaryArray) -> pa.DictionaryArray:
 
 def ordered(table: pa.Table) -> pa.Table:
     """The rows of a solid table sorted by `ORDER`, as far as it has these columns."""
-    keys = [_rank(table[name]) for name in reversed(ORDER) if name in table.column_names]
-    keys = [k for k in keys if len(k) and not (k == k[0]).all()]
+    columns = [_one(table[name]) for name in reversed(ORDER) if name in table.column_names]
+    keys = [_rank(column) for column in columns if not _constant(column)]
     if not keys:
         return table
     order = np.lexsort(keys)
@@ -94,12 +96,20 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _rank(column: pa.ChunkedArray) -> Real[Array, " rows"]:
+def _constant(column: pa.Array) -> bool:
+    """Whether a column obviously has one value throughout. Most do, in most tables."""
+    if column.null_count == len(column):
+        return not pa.types.is_dictionary(column.type) or len(column.dictionary) == 0
+    if column.null_count or not pa.types.is_dictionary(column.type):
+        return False
+    return len(column.dictionary) == 1
+
+
+def _rank(column: pa.Array) -> Real[Array, " rows"]:
     """Numbers that sort as the column does, absent ones last."""
-    array = _one(column)
-    if pa.types.is_dictionary(array.type):
-        array = array.indices
-    if array.null_count:
-        array = array.cast(pa.int64()).fill_null(np.iinfo(np.int64).max)
-    rank: Array = array.to_numpy(zero_copy_only=False)
+    if pa.types.is_dictionary(column.type):
+        column = column.indices
+    if column.null_count:
+        column = column.cast(pa.int64()).fill_null(np.iinfo(np.int64).max)
+    rank: Array = column.to_numpy(zero_copy_only=False)
     return rank

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -24,8 +24,10 @@ class View:
 
     parts: tuple[Part, ...]
     """Those that count, oldest first."""
-    hidden: Mapping[Part, Part]
-    """Those that do not, each with the compacted part that stands for it."""
+    files: tuple[str, ...]
+    """The names of all, whether they count or not."""
+    owner: Mapping[str, Part]
+    """For the id of a part that does not count, the compacted part that stands for it."""
     leaves: Mapping[Part, frozenset[str]]
     """Of each compacted part, the ids of the appended parts it stands for."""
     footers: Mapping[Part, Footer]
@@ -38,30 +40,21 @@ def look(
     directory: Path, damaged: Mapping[str, str] | None = None, cost: Cost | None = None
 ) -> View:
     """List a run's directory, leaving out what is already known to be damaged."""
-    damaged, cost = dict(damaged or {}), cost or Cost()
-    found = []
-    for file in sorted(_listing(directory)):
-        path = f"{directory}/{file}"
-        if path not in damaged:
-            name = names.parse(file)
-            if name is None:
-                damaged[path] = "joma gives no such name to a part"
-            else:
-                found.append(Part(path, name))
+    damaged = dict(damaged or {})
+    files = _listing(directory)
     footers = {}
-    for part in found:
-        if part.name.kind is PartKind.COMPACTED:
-            try:
-                footers[part] = footer(part, cost)
-            except Damaged as why:
-                damaged[part.path] = str(why)
-            except FileNotFoundError:
-                continue  # vacuumed after we listed: who reads it will look again
+    for part in _parts(directory, filter(names.is_compacted, files), damaged):
+        try:
+            footers[part] = footer(part, cost or Cost())
+        except Damaged as why:
+            damaged[part.path] = str(why)
+        except FileNotFoundError:
+            continue  # vacuumed after we listed: who reads it will look again
     leaves = {part: frozenset(end.header.replaces) for part, end in footers.items()}
-    owner, hidden = _owners(leaves)
-    hidden |= {p: owner[p.name.id] for p in found if p.name.id in owner}
-    visible = tuple(p for p in found if p not in hidden and p.path not in damaged)
-    return View(visible, hidden, leaves, footers, damaged)
+    owner = _owners(leaves)
+    count = [file for file in files if names.id_of(file) not in owner]
+    parts = tuple(_parts(directory, count, damaged))
+    return View(parts, tuple(files), owner, leaves, footers, damaged)
 
 
 def read(directory: Path, query: Query) -> Scan:
@@ -124,24 +117,35 @@ def settled(
 
 def _listing(directory: Path) -> list[str]:
     try:
-        return [f for f in os.listdir(directory) if f.endswith(".parquet") and f[0] != "."]
+        return sorted(f for f in os.listdir(directory) if f.endswith(".parquet") and f[0] != ".")
     except FileNotFoundError:
         return []  # a run that nobody wrote
 
 
-def _owners(leaves: Mapping[Part, frozenset[str]]) -> tuple[dict[str, Part], dict[Part, Part]]:
+def _parts(directory: Path, files: Iterable[str], damaged: dict[str, str]) -> Iterator[Part]:
+    """Files as parts, but for damaged ones, to which it adds those that joma did not name."""
+    for file in files:
+        path = f"{directory}/{file}"
+        if path in damaged:
+            continue
+        if name := names.parse(file):
+            yield Part(path, name)
+        else:
+            damaged[path] = "joma gives no such name to a part"
+
+
+def _owners(leaves: Mapping[Part, frozenset[str]]) -> dict[str, Part]:
     """Who stands for each appended part, and for each compacted part that is itself replaced.
 
     Of two compacted parts, the one that stands for more replaces the other.
     """
     owner: dict[str, Part] = {}
-    hidden: dict[Part, Part] = {}
     for part in sorted(leaves, key=lambda p: (-len(leaves[p]), p.name.id)):
         above = {owner.get(leaf) for leaf in leaves[part]}
         if above == {None}:
             owner |= dict.fromkeys(leaves[part], part)
         elif len(above) == 1:
-            hidden[part] = above.pop()  # type: ignore[assignment]  # not None: just tested
+            owner[part.name.id] = owner[next(iter(leaves[part]))]
         else:
             rivals = sorted(p.path for p in above if p)
             raise StoreError(
@@ -149,4 +153,4 @@ def _owners(leaves: Mapping[Part, frozenset[str]]) -> tuple[dict[str, Part], dic
                 "others, so rows would count twice. Two processes compacted this run without a "
                 "working file lock: delete the newer one if the parts it replaces are still there."
             )
-    return owner, hidden
+    return owner

@@ -39,8 +39,7 @@ def checked(table: pa.Table, tasks: Tasks) -> tuple[pa.Table, dict[str, list[str
                 f"A record table has the types of joma.records.arrow.SCHEMA: {error}. "
                 "joma.records.arrow.from_columns builds one."
             ) from error
-    if table.num_rows or table.schema.names != SCHEMA.names:
-        arrow.check(table)
+    arrow.check(table)
     if isinstance(tasks, Mapping):
         return table, {run: several(keys) for run, keys in tasks.items()}
     keys = several(tasks)

@@ -38,6 +38,9 @@ NAMES = [
 
 FORMS = {
     "flag and value": lambda name, s: ["train", f"--{name}", s],
+    "flag and value with a dash": lambda name, s: ["train", f"--{name}", f"-{s}"],
+    "login": lambda name, s: ["wandb", "login", s],
+    "login with a flag": lambda name, s: ["wandb", "login", "--relogin", f"--{name}", s],
     "flag with =": lambda name, s: ["train", f"--{name}={s}"],
     "setting": lambda name, s: ["train", f"{name}={s}"],
     "added setting": lambda name, s: ["train", f"+env.{name}={s}"],

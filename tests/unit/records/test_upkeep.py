@@ -119,6 +119,20 @@ def test_merging_twice_adds_nothing(many, rows, tmp_path, values):
     assert values(other.read()) == before
 
 
+def test_merging_from_a_wrong_path_is_a_sentence(many, tmp_path):
+    with pytest.raises(StoreError, match="No records store at"):
+        many.merge(tmp_path / "typo")
+
+
+def test_a_file_system_without_locks_is_a_sentence(many, monkeypatch):
+    def unsupported(*args):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", unsupported)
+    with pytest.raises(StoreError, match="cannot be locked: Operation not supported"):
+        many.compact()
+
+
 def test_merging_a_store_into_itself_adds_nothing(many):
     assert many.merge(many) == []
 
