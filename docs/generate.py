@@ -16,7 +16,16 @@ from joma.cli.main import app
 from joma.records.schema import COLUMNS
 from joma.theory.errata import registry as errata
 
-API_ROOMS = ("theory", "metrics", "probes", "architectures", "records", "bench", "_core")
+API_ROOMS = (
+    "theory",
+    "metrics",
+    "probes",
+    "architectures",
+    "models",
+    "records",
+    "bench",
+    "_core",
+)
 TESTS = Path(joma.__file__).resolve().parents[2] / "tests" / "numerics"
 
 

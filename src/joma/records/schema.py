@@ -54,7 +54,7 @@ class Reading:
     """One number a probe took. Knows where in the model, not when in the run."""
 
     metric: str
-    """Name of the metric, as `joma ls metrics` prints it."""
+    """Name of the metric: `attention_entropy`, `stable_rank`, `loss`."""
     value: float
     """The number. `nan` means undefined, and then `status` says why."""
     metric_version: int = 1
