@@ -22,6 +22,7 @@ API_ROOMS = (
     "probes",
     "architectures",
     "models",
+    "data",
     "records",
     "bench",
     "_core",
