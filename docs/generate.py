@@ -8,9 +8,11 @@ import pkgutil
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import joma
+from joma import experiments
 from joma.cli.ls import ROOMS
 from joma.cli.main import app
 from joma.records.schema import COLUMNS
@@ -24,9 +26,13 @@ API_ROOMS = (
     "models",
     "data",
     "records",
+    "experiments",
+    "report",
     "bench",
     "_core",
 )
+QUICK = ("fig4", "fig9", "low_rank", "thm2", "thm3", "thm4", "thm5")
+"""Experiments that are run, at their `ci` preset, when the docs are built."""
 TESTS = Path(joma.__file__).resolve().parents[2] / "tests" / "numerics"
 
 
@@ -36,6 +42,7 @@ def write_all(folder: Path) -> None:
         "fragments/schema.md": schema(),
         "fragments/errata.md": errata_table(),
         "paper-map.md": paper_map(),
+        "ledger.md": ledger(),
         "cli.md": cli(),
         **api(),
     }
@@ -108,6 +115,22 @@ def paper_map() -> str:
             f"| `tests/numerics/{test.name}` |"
         )
     return "\n".join(lines) + "\n"
+
+
+def ledger() -> str:
+    """Every claim of the paper; those of the quick experiments are decided now."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in QUICK:
+            experiments._runner.run(name, experiments.registry.load(name), out=Path(folder))
+        table = experiments._ledger.markdown(experiments._ledger.rows(Path(folder)))
+    return f"""# Claims ledger
+
+Every claim of the paper that we test, with its verdict, the numbers behind it and the control that
+decides it. Claims of {", ".join(f"`{name}`" for name in QUICK)} were decided when this page was
+built; `joma run all && joma check --all` decides the others in a few minutes.
+
+{table}
+"""
 
 
 def _order(item: str) -> tuple[int, list[int], str]:

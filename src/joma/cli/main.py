@@ -8,8 +8,12 @@ import typer
 from joma._core.errors import JomaError
 from joma._core.version import __version__
 from joma.cli.bench import bench
+from joma.cli.check import check
 from joma.cli.errata import errata
 from joma.cli.ls import ls
+from joma.cli.plot import plot
+from joma.cli.run import run
+from joma.cli.show import show
 
 app = typer.Typer(
     name="joma",
@@ -18,9 +22,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(ls)
-app.command()(errata)
-app.command()(bench)
+for verb in (ls, show, run, check, plot, errata, bench):
+    app.command()(verb)
 
 
 def _print_version(wanted: bool) -> None:

@@ -261,4 +261,5 @@ def integral(integrand: ScalarFunction, edges: tuple[float, ...]) -> float:
         return float(integrand(np.array([s]))[0])
 
     pieces = [(a, b) for a, b in pairwise(edges) if a < b]
-    return sum(quad(value, a, b, epsabs=1e-14, epsrel=1e-12, limit=400)[0] for a, b in pieces)
+    parts = (quad(value, a, b, epsabs=1e-14, epsrel=1e-12, limit=400)[0] for a, b in pieces)
+    return float(sum(parts))

@@ -78,6 +78,17 @@ def test_an_unknown_erratum_is_a_sentence():
     assert "No erratum numbered 99" in result.stderr
 
 
-@pytest.mark.parametrize("verb", ["ls", "errata", "bench"])
+@pytest.mark.parametrize("verb", ["ls", "show", "run", "check", "plot", "errata", "bench"])
 def test_help_has_an_example(verb):
     assert f"joma {verb}" in call(verb, "--help").stdout
+
+
+def test_an_experiment_is_run_checked_and_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    out = ("--out", str(tmp_path))
+    assert "Run it first: joma run thm2" in call("plot", "thm2", *out).stderr
+    assert call("run", "thm2", "--seeds", "2", *out).returncode == 0
+    verdicts = json.loads(call("check", "thm2", "--json", *out).stdout)
+    assert {v["verdict"] for v in verdicts} >= {"holds", "fails"}
+    assert call("plot", "thm2", *out, "--to", str(tmp_path / "thm2.svg")).returncode == 0
+    assert (tmp_path / "thm2.svg").is_file()

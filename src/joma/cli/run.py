@@ -1,0 +1,48 @@
+"""`joma run`: run experiments into records. What is there already is not run again."""
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, TaskID
+
+from joma import experiments
+
+
+def run(
+    name: Annotated[str, typer.Argument(help="As listed by: joma ls experiments; or all.")],
+    preset: Annotated[str, typer.Option(help="ci (small) or paper.")] = "ci",
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many; each experiment has a default.", show_default=False),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the records.")] = experiments.OUT,
+) -> None:
+    """Run an experiment, or all of them. An interrupted run goes on where it was.
+
+    Whether its claims hold is the next question: joma check.
+
+    Example: joma run fig4
+    """
+    names = experiments.registry.names() if name == "all" else [name]
+    loaded = {n: experiments.registry.load(n) for n in names}  # before anything runs
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
+        for each, experiment in loaded.items():
+            bar = progress.add_task(each, total=seeds or experiment.seeds)
+            store = experiments._runner.run(
+                each,
+                experiment,
+                preset=preset,
+                seeds=seeds,
+                out=out,
+                finished=partial(_advance, progress, bar),
+            )
+            typer.echo(f"{each}: {store.path}")
+
+
+def _advance(progress: Progress, bar: TaskID, _: int) -> None:
+    progress.advance(bar)

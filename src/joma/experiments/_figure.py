@@ -1,0 +1,83 @@
+"""The figure of an experiment: its own if it has one, else every metric, arm by arm."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from joma.experiments.base import Evidence, Experiment
+from joma.records.schema import Kind
+from joma.report.panels import Dot, Line, Panel
+
+UNITS = {"attention_entropy": "nats", "caption_entropy": "nats"}
+MOST_LINES = 8
+"""Arms in one panel; more are split over several."""
+
+
+def panels(experiment: Experiment[Any], evidence: Evidence) -> tuple[Panel, ...]:
+    """What to draw of these records."""
+    if experiment.figure is not None:
+        own: tuple[Panel, ...] = experiment.figure(evidence)
+        return own
+    return tuple(p for metric in _metrics(evidence.table) for p in _of_metric(evidence, metric))
+
+
+def _of_metric(evidence: Evidence, metric: str) -> list[Panel]:
+    arms = _arms(evidence.table, metric)
+    name = metric.replace("_", " ")
+    unit = f"{name} ({UNITS[metric]})" if metric in UNITS else name
+    lines, dots = [], []
+    for arm, kind in arms:
+        curves = evidence.curves(metric, arm=arm, kind=kind)
+        other = kind is not Kind.MEASURED
+        label = arm.replace("_", " ") + (f" ({kind.value})" if other else "")
+        steps = min((c.steps for c in curves), key=len)
+        values = np.array([c.values[: len(steps)] for c in curves])
+        low, middle, high = values.min(0), np.median(values, 0), values.max(0)
+        if len(steps) > 1:
+            lines.append(Line(label=label, x=steps, y=middle, low=low, high=high, dashed=other))
+        else:
+            span = {"value": float(middle[0]), "low": float(low[0]), "high": float(high[0])}
+            dots.append(Dot(label=label, hollow=other, **span))
+    seeds = len(evidence.seeds)
+    range_over = f"median and range over {seeds} seeds" if seeds > 1 else "one seed"
+    made = [
+        Panel(
+            title=f"{name}: {range_over}",
+            value_label=unit,
+            time_label="step or time",
+            lines=tuple(lines[i : i + MOST_LINES]),
+            log_time=_spans_decades([line.x for line in lines]),
+        )
+        for i in range(0, len(lines), MOST_LINES)
+    ]
+    if dots:
+        wide = _spans_decades([np.array([d.low, d.high]) for d in dots])
+        positive = all(d.low > 0 for d in dots)
+        made.append(
+            Panel(
+                title=f"{name}: {range_over}",
+                value_label=unit,
+                dots=tuple(dots),
+                log_value=wide and positive,
+            )
+        )
+    return made
+
+
+def _metrics(table: pa.Table) -> list[str]:
+    return list(dict.fromkeys(table["metric"].to_pylist()))
+
+
+def _arms(table: pa.Table, metric: str) -> list[tuple[str, Kind]]:
+    rows = zip(*(table[c].to_pylist() for c in ("metric", "run", "kind")), strict=True)
+    found = ((r.split("/", 1)[1].rsplit("/", 1)[0], Kind(k)) for m, r, k in rows if m == metric)
+    return list(dict.fromkeys(found))
+
+
+def _spans_decades(arrays: list[Any]) -> bool:
+    """Whether positive values reach over more than three decades."""
+    values = np.concatenate([np.asarray(a, dtype=float) for a in arrays]) if arrays else np.ones(1)
+    values = np.abs(values[np.isfinite(values) & (values != 0)])
+    return bool(len(values)) and math.log10(values.max() / values.min()) > 3
