@@ -20,7 +20,8 @@ def panels(experiment: Experiment[Any], evidence: Evidence) -> tuple[Panel, ...]
     if experiment.figure is not None:
         own: tuple[Panel, ...] = experiment.figure(evidence)
         return own
-    return tuple(p for metric in _metrics(evidence.table) for p in _of_metric(evidence, metric))
+    found = [p for metric in _metrics(evidence.table) for p in _of_metric(evidence, metric)]
+    return tuple(sorted(found, key=lambda panel: not panel.lines))  # curves first, then dots
 
 
 def _of_metric(evidence: Evidence, metric: str) -> list[Panel]:
@@ -48,7 +49,7 @@ def _of_metric(evidence: Evidence, metric: str) -> list[Panel]:
             value_label=unit,
             time_label="step or time",
             lines=tuple(lines[i : i + MOST_LINES]),
-            log_time=_spans_decades([line.x for line in lines]),
+            log_time=_is_long([line.x for line in lines]),
         )
         for i in range(0, len(lines), MOST_LINES)
     ]
@@ -74,6 +75,11 @@ def _arms(table: pa.Table, metric: str) -> list[tuple[str, Kind]]:
     rows = zip(*(table[c].to_pylist() for c in ("metric", "run", "kind")), strict=True)
     found = ((r.split("/", 1)[1].rsplit("/", 1)[0], Kind(k)) for m, r, k in rows if m == metric)
     return list(dict.fromkeys(found))
+
+
+def _is_long(times: list[Any]) -> bool:
+    """Whether a logarithmic time axis shows more: early and late times are decades apart."""
+    return _spans_decades(times) and max(float(t.max()) for t in times) >= 10
 
 
 def _spans_decades(arrays: list[Any]) -> bool:
