@@ -13,6 +13,7 @@ from joma.report.panels import Dot, Line, Panel
 UNITS = {"attention_entropy": "nats", "caption_entropy": "nats"}
 MOST_LINES = 8
 """Arms in one panel; more are split over several."""
+MOST_DOTS = 36
 
 
 def panels(experiment: Experiment[Any], evidence: Evidence) -> tuple[Panel, ...]:
@@ -53,17 +54,17 @@ def _of_metric(evidence: Evidence, metric: str) -> list[Panel]:
         )
         for i in range(0, len(lines), MOST_LINES)
     ]
-    if dots:
-        wide = _spans_decades([np.array([d.low, d.high]) for d in dots])
-        positive = all(d.low > 0 for d in dots)
-        made.append(
-            Panel(
-                title=f"{name}: {range_over}",
-                value_label=unit,
-                dots=tuple(dots),
-                log_value=wide and positive,
-            )
+    wide = _spans_decades([np.array([d.low, d.high]) for d in dots])
+    positive = all(d.low > 0 for d in dots)
+    made += [
+        Panel(
+            title=f"{name}: {range_over}",
+            value_label=unit,
+            dots=tuple(dots[i : i + MOST_DOTS]),
+            log_value=wide and positive,
         )
+        for i in range(0, len(dots), MOST_DOTS)
+    ]
     return made
 
 
