@@ -28,7 +28,9 @@ def plot(
     ready = experiments._runner.presets_run(name, experiment, out)
     chosen = preset or next(iter(ready), None)
     if chosen not in ready:
-        raise JomaError(f"No complete records of {name} in {out}. Run it first: joma run {name}")
+        raise JomaError(
+            f"No complete records of {name} in {out}. Run it first: joma run {name} --out {out}"
+        )
     drawing = importlib.import_module("joma.report.plot")  # needs joma[plot]
     figures = importlib.import_module("joma.experiments._figure")
     evidence = experiments._runner.evidence(name, experiment, preset=chosen, out=out)
