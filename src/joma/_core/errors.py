@@ -13,6 +13,10 @@ class MissingExtraError(JomaError, ImportError):
     """A feature needs an optional dependency that is not installed."""
 
 
+class MissingDataError(JomaError):
+    """An experiment needs data that is not on this machine, and says where it looked."""
+
+
 class StoreError(JomaError):
     """A records store cannot do what was asked, and says why."""
 

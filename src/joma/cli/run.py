@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 
 from joma import experiments
+from joma._core.errors import MissingDataError
 
 
 def run(
@@ -32,16 +33,22 @@ def run(
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
         for each, experiment in loaded.items():
-            bar = progress.add_task(each, total=seeds or experiment.seeds)
-            store = experiments._runner.run(
-                each,
-                experiment,
-                preset=preset,
-                seeds=seeds,
-                out=out,
-                finished=partial(_advance, progress, bar),
-            )
-            typer.echo(f"{each}: {store.path}")
+            bar = progress.add_task(each, total=seeds or experiment.count(preset))
+            try:
+                store = experiments._runner.run(
+                    each,
+                    experiment,
+                    preset=preset,
+                    seeds=seeds,
+                    out=out,
+                    finished=partial(_advance, progress, bar),
+                )
+            except MissingDataError as error:
+                if name != "all":
+                    raise
+                typer.echo(f"{each}: left out. {error}", err=True)
+            else:
+                typer.echo(f"{each}: {store.path}")
 
 
 def _advance(progress: Progress, bar: TaskID, _: int) -> None:

@@ -34,7 +34,7 @@ def _plain(name: str, experiment: "Experiment[Any]") -> dict[str, Any]:
         "title": experiment.title,
         "paper": str(experiment.paper),
         "version": experiment.version,
-        "seeds": experiment.seeds,
+        "seeds": {p: experiment.count(p) for p in experiment.presets},
         "cost": experiment.cost,
         "presets": {preset: repr(config) for preset, config in experiment.presets.items()},
         "claims": [
@@ -49,7 +49,7 @@ def _lines(name: str, experiment: "Experiment[Any]") -> Iterator[str]:
     yield f"{name}: {experiment.title}"
     yield f"paper:    {experiment.paper}"
     yield f"version:  {experiment.version}"
-    yield f"seeds:    {experiment.seeds}"
+    yield f"seeds:    {_seeds(experiment)}"
     yield f"cost:     {experiment.cost}"
     for preset, config in experiment.presets.items():
         yield f"preset {preset}: {_brief(config)}"
@@ -62,6 +62,14 @@ def _lines(name: str, experiment: "Experiment[Any]") -> Iterator[str]:
         yield "\nWhere we differ from the paper or its code"
         yield from (f"  {line}" for line in experiment.deviations)
     yield f"\nRun it: joma run {name}; then: joma check {name}"
+
+
+def _seeds(experiment: "Experiment[Any]") -> str:
+    """One number, or one for each preset."""
+    counts = {preset: experiment.count(preset) for preset in experiment.presets}
+    if len(set(counts.values())) == 1:
+        return str(next(iter(counts.values())))
+    return ", ".join(f"{count} ({preset})" for preset, count in counts.items())
 
 
 def _brief(config: Any) -> str:

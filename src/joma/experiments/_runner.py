@@ -5,6 +5,7 @@ is a task of the store, and so is every seed: an interrupted run is simply run a
 what is missing is written.
 """
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -52,10 +53,10 @@ def run(
         out: Folder of all experiments.
         finished: Called with each seed whose records are complete.
     """
-    count = experiment.seeds if seeds is None else seeds
+    path = place(out, name, preset, experiment)
+    count = experiment.count(preset) if seeds is None else seeds
     if count < 1:
         raise JomaError(f"An experiment needs at least one seed; got {count}.")
-    path = place(out, name, preset, experiment)
     _same_config(Store(path), experiment.presets[preset])
     for seed in range(count):
         if _seed_key(name, seed) not in Store(path).completed():
@@ -98,12 +99,20 @@ def _run_seed(path: Path, name: str, experiment: Experiment[Any], config: Any, s
     store = Store(path, provenance=collect(config=config, seed=seed))
     done = store.completed()
     last = f"{name}/all/seed{seed}"  # of an experiment that yields nothing
+    folder = scratch(path, seed)
+    own = (folder,) if experiment.trains else ()
     with store.writer() as writer:
-        for run, key, rows in _tasks(name, seed, experiment.run(config, seed)):
+        for run, key, rows in _tasks(name, seed, experiment.run(config, seed, *own)):
             last = run
             if key not in done:
                 writer.append(rows, {run: [key]})
     store.append(SCHEMA.empty_table(), {last: [_seed_key(name, seed)]})
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def scratch(store: Path, seed: int) -> Path:
+    """Where a seed keeps checkpoints while it trains: beside the store, gone when it is done."""
+    return store.with_name(f"{store.name}-training") / f"seed{seed}"
 
 
 def _tasks(name: str, seed: int, tables: Iterator[pa.Table]) -> Iterator[tuple[str, str, pa.Table]]:

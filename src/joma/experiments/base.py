@@ -13,6 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from jaxtyping import Float
 
 from joma._core.errors import JomaError
@@ -104,6 +105,18 @@ class Evidence:
         """Every seed that has records."""
         return tuple(sorted({seed for _, _, _, seed in self._curves}))
 
+    @cached_property
+    def arms(self) -> tuple[str, ...]:
+        """Every arm that has records."""
+        return tuple(sorted({arm for _, arm, _, _ in self._curves}))
+
+    def part(self, **where: Any) -> "Evidence":
+        """Only the rows of one place in a model: `part(layer=0)`, `part(site="mlp.up")`."""
+        table = self.table
+        for column, value in where.items():
+            table = table.filter(pc.equal(table[column], value))
+        return Evidence(table)
+
     def curve(self, metric: str, *, arm: str, seed: int, kind: Kind | None = None) -> Curve:
         """One metric of one arm and seed. Raises if there are no such records."""
         kinds = [kind] if kind else list(Kind)
@@ -162,16 +175,23 @@ class Experiment(Generic[Config]):
     """Raised whenever the records would change, so that old and new are never mixed."""
     presets: Mapping[str, Config]
     """At least `ci`, which takes seconds or minutes, and `paper`, at the size of the paper."""
-    run: Callable[[Config, int], Iterator[pa.Table]]
-    """Config and seed to record tables, as `records` makes them; the same ones every time."""
+    run: Callable[..., Iterator[pa.Table]]
+    """Config and seed to record tables, as `records` makes them; the same ones every time.
+    Where `trains`, also a folder of this seed's own, to keep checkpoints in until it is done."""
     claims: tuple[Claim, ...]
-    seeds: int
-    """How many seeds, counted from 0, unless the caller says otherwise."""
+    seeds: int | Mapping[str, int]
+    """How many seeds, counted from 0, unless the caller says otherwise; may differ by preset."""
     cost: str
     """Time and memory of the presets, with all seeds."""
     deviations: tuple[str, ...] = field(default=())
     """Where we knowingly differ from the paper or its code, and why."""
     figure: Callable[[Evidence], Any] | None = None
+    trains: bool = False
+    """Whether `run` trains for long enough to need checkpoints, and takes a folder for them."""
+
+    def count(self, preset: str) -> int:
+        """How many seeds a preset has."""
+        return self.seeds if isinstance(self.seeds, int) else self.seeds[preset]
 
 
 def records(arm: str, seed: int, *, kind: Kind = Kind.MEASURED, **columns: Any) -> pa.Table:
