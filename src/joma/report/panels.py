@@ -1,9 +1,10 @@
-"""A figure before it is drawn: panels of lines or of dots, with bands over seeds.
+"""A figure before it is drawn: panels of lines, dots or cells, with bands over seeds.
 
 Whoever makes a figure says what is in it; `joma.report.plot` draws it.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from jaxtyping import Float
 
@@ -21,6 +22,8 @@ class Line:
     high: Float[Array, " times"]
     dashed: bool = False
     """For controls and predictions."""
+    points: bool = False
+    """Drawn as separate points, hollow instead of dashed: nothing lies between them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,16 +31,45 @@ class Dot:
     """One number, with its range over seeds."""
 
     label: str
-    value: float
-    low: float
-    high: float
+    value: float | int
+    low: float | int
+    high: float | int
     hollow: bool = False
     """For controls and predictions."""
+    series: str = ""
+    """Dots of several series share the row of their label, and a legend names the series."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """A value to compare with, as a grey line across the panel; a band if `high` is given."""
+
+    label: str
+    low: float | int
+    high: float | int | None = None
+    axis: Literal["value", "time"] = "value"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeatMap:
+    """A table of numbers as colours; every number is printed in its cell. `nan` is left grey."""
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: Float[Array, "rows columns"]
+    row_label: str = ""
+    column_label: str = ""
+    groups: tuple[str, ...] = ()
+    """A heading for every column; equal neighbours share one, and a line parts the others."""
+    outlined: tuple[tuple[int, int], ...] = ()
+    """Row and column of the cells that a frame picks out."""
+    span: tuple[float | int, float | int] | None = None
+    """Values of the darkest and the lightest colour; those of the table if absent."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """One set of axes: lines over time, or dots, one to a row."""
+    """One set of axes: lines over time (or whatever `time_label` says), dots, or a heat map."""
 
     title: str
     value_label: str
@@ -47,3 +79,10 @@ class Panel:
     dots: tuple[Dot, ...] = ()
     log_time: bool = False
     log_value: bool = False
+    heat: HeatMap | None = None
+    references: tuple[Reference, ...] = ()
+    time_range: tuple[float | int, float | int] | None = None
+    value_range: tuple[float | int, float | int] | None = None
+    """What lies outside is cut off: say so in the title."""
+    wide: bool = False
+    """Takes the whole width of the figure."""
