@@ -1,11 +1,13 @@
 """The figure of an experiment: its own if it has one, else every metric, arm by arm."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from joma._core.typing import Array
 from joma.experiments.base import Evidence, Experiment
 from joma.records.schema import Kind
 from joma.report.panels import Dot, Line, Panel
@@ -25,28 +27,65 @@ def panels(experiment: Experiment[Any], evidence: Evidence) -> tuple[Panel, ...]
     return tuple(sorted(found, key=lambda panel: not panel.lines))  # curves first, then dots
 
 
+def range_over(evidence: Evidence, what: str = "seed") -> str:
+    """What bands and bars stand for, to be said in a title."""
+    count = len(evidence.seeds)
+    return f"median and range over {count} {what}s" if count > 1 else f"one {what}"
+
+
+def line(
+    evidence: Evidence,
+    metric: str,
+    arm: str,
+    *,
+    label: str | None = None,
+    kind: Kind | None = None,
+    dashed: bool = False,
+) -> Line:
+    """Median and range over seeds of one metric of one arm, at the steps that all seeds have."""
+    curves = evidence.curves(metric, arm=arm, kind=kind)
+    steps = min((c.steps for c in curves), key=len)
+    values = np.array([c.values[: len(steps)] for c in curves])
+    return Line(
+        label=label or arm.replace("_", " "),
+        x=steps,
+        y=np.median(values, 0),
+        low=values.min(0),
+        high=values.max(0),
+        dashed=dashed,
+    )
+
+
+def curve(label: str, x: Array, y: Array, *, dashed: bool = False, points: bool = False) -> Line:
+    """A line without a range."""
+    return Line(label=label, x=x, y=y, low=y, high=y, dashed=dashed, points=points)
+
+
+def dot(
+    label: str, values: Sequence[float] | Array, *, series: str = "", hollow: bool = False
+) -> Dot:
+    """Median and range of one number per seed."""
+    found = np.asarray(values, dtype=float)
+    low, middle, high = (float(f(found)) for f in (np.min, np.median, np.max))
+    return Dot(label=label, value=middle, low=low, high=high, series=series, hollow=hollow)
+
+
 def _of_metric(evidence: Evidence, metric: str) -> list[Panel]:
-    arms = _arms(evidence.table, metric)
     name = metric.replace("_", " ")
     unit = f"{name} ({UNITS[metric]})" if metric in UNITS else name
     lines, dots = [], []
-    for arm, kind in arms:
-        curves = evidence.curves(metric, arm=arm, kind=kind)
+    for arm, kind in _arms(evidence.table, metric):
         other = kind is not Kind.MEASURED
         label = arm.replace("_", " ") + (f" ({kind.value})" if other else "")
-        steps = min((c.steps for c in curves), key=len)
-        values = np.array([c.values[: len(steps)] for c in curves])
-        low, middle, high = values.min(0), np.median(values, 0), values.max(0)
-        if len(steps) > 1:
-            lines.append(Line(label=label, x=steps, y=middle, low=low, high=high, dashed=other))
+        seen = line(evidence, metric, arm, label=label, kind=kind, dashed=other)
+        if len(seen.x) > 1:
+            lines.append(seen)
         else:
-            span = {"value": float(middle[0]), "low": float(low[0]), "high": float(high[0])}
-            dots.append(Dot(label=label, hollow=other, **span))
-    seeds = len(evidence.seeds)
-    range_over = f"median and range over {seeds} seeds" if seeds > 1 else "one seed"
+            low, middle, high = (float(v[0]) for v in (seen.low, seen.y, seen.high))
+            dots.append(Dot(label=label, value=middle, low=low, high=high, hollow=other))
     made = [
         Panel(
-            title=f"{name}: {range_over}",
+            title=f"{name}: {range_over(evidence)}",
             value_label=unit,
             time_label="step or time",
             lines=tuple(lines[i : i + MOST_LINES]),
@@ -58,7 +97,7 @@ def _of_metric(evidence: Evidence, metric: str) -> list[Panel]:
     positive = all(d.low > 0 for d in dots)
     made += [
         Panel(
-            title=f"{name}: {range_over}",
+            title=f"{name}: {range_over(evidence)}",
             value_label=unit,
             dots=tuple(dots[i : i + MOST_DOTS]),
             log_value=wide and positive,

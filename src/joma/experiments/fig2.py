@@ -1,14 +1,17 @@
 """Figure 2: attention logits read off the MLP weights by Theorem 1, under softmax attention."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from joma._core.typing import Array
+from joma.experiments._figure import line, range_over
 from joma.experiments._figure2 import KINDS, Config, Data, Run, train
 from joma.experiments.base import Claim, Evidence, Experiment, Finding, PaperRef, Verdict, records
 from joma.records.schema import Kind
+from joma.report.panels import Panel, Reference
 from joma.theory import invariants
 
 NC, MOVED = "nc", "nc_of_increments"
@@ -156,6 +159,42 @@ def _last(evidence: Evidence, metric: str, arm: str) -> Array:
     return np.array([c.values[-1] for c in evidence.curves(metric, arm=arm)])
 
 
+def figure(evidence: Evidence) -> tuple[Panel, ...]:
+    """Direction, direction of the increments, amplitude, error, and the two components."""
+    seeds = range_over(evidence)
+    forms = (("", "Theorem 1", False), ("_path", "path integral", True))
+    shuffled = ("_shuffled", "tokens shuffled", True)
+
+    def panel(title: str, label: str, metric: str, *arms: tuple[str, str, bool]) -> Panel:
+        lines = tuple(
+            line(evidence, metric, f"{kind}{suffix}", label=f"{name}, {kind} data", dashed=dashed)
+            for suffix, name, dashed in arms
+            for kind in KINDS
+        )
+        return Panel(title=f"{title}; {seeds}", value_label=label, time_label="step", lines=lines)
+
+    equal = Reference(label=f"1 within {AMPLITUDE}", low=1 - AMPLITUDE, high=1 + AMPLITUDE)
+    components = tuple(
+        line(evidence, metric, kind, label=f"component {i}, {kind} data", dashed=i == 2)
+        for i, metric in ((1, FIRST), (2, SECOND))
+        for kind in KINDS
+    )
+    return (
+        panel("Logits and estimate", "NC over tokens", NC, *forms, ("_still", "z(0) alone", True)),
+        panel("Increments from z(0)", "NC over tokens", MOVED, *forms, shuffled),
+        replace(
+            panel("Logits on estimate", "slope over tokens", SLOPE, *forms), references=(equal,)
+        ),
+        panel("Error of the estimate", "|z - estimate| / |z - z(0)|", ERROR, *forms),
+        Panel(
+            title=f"Its two components; {seeds}",
+            value_label="NC over tokens",
+            time_label="step",
+            lines=components,
+        ),
+    )
+
+
 _STILL = "z(0) in place of the estimate: what the initial weights alone explain"
 
 EXPERIMENT = Experiment(
@@ -164,6 +203,7 @@ EXPERIMENT = Experiment(
     version=1,
     presets={"ci": Config(), "paper": Config(iterations=10_000)},
     run=run,
+    figure=figure,
     seeds=5,
     cost="ci 3 s, paper 15 s, one core",
     claims=(

@@ -7,6 +7,7 @@ import pyarrow as pa
 from scipy.special import entr
 
 from joma._core.typing import Array
+from joma.experiments._figure import line, range_over
 from joma.experiments._figure2 import KINDS, Config, Data, Run, train
 from joma.experiments.base import (
     Claim,
@@ -19,6 +20,7 @@ from joma.experiments.base import (
     records,
 )
 from joma.records.schema import Kind
+from joma.report.panels import Panel, Reference
 
 ENTROPY = "attention_entropy"
 GROWING, SATURATED = "growing_components", "saturated_components"
@@ -119,6 +121,32 @@ def _last(evidence: Evidence, metric: str, arm: str) -> Array:
     return np.array([c.values[-1] for c in evidence.curves(metric, arm=arm)])
 
 
+def figure(evidence: Evidence) -> tuple[Panel, ...]:
+    """Entropy of the mean attention, and the components that grow or have saturated."""
+    seeds = range_over(evidence)
+
+    def panel(title: str, label: str, metric: str, *references: Reference) -> Panel:
+        lines = tuple(
+            line(evidence, metric, f"{kind}{suffix}", label=f"{name}, {kind} data", dashed=dashed)
+            for suffix, name, dashed in (("", "trained", False), ("_frozen", "frozen", True))
+            for kind in KINDS
+        )
+        return Panel(
+            title=f"{title}; {seeds}",
+            value_label=label,
+            time_label="step",
+            lines=lines,
+            references=references,
+        )
+
+    half = Reference(label=f"{SHARE:.0%}", low=SHARE)
+    return (
+        panel("Attention trained or frozen", "entropy of mean b (nats)", ENTROPY),
+        panel("Growing components of v_0", "share of components", GROWING),
+        panel("Saturated components", "share of components", SATURATED, half),
+    )
+
+
 _FROZEN = "attention frozen at its start, same data and initial weights"
 _SPLIT = (
     f"every seed: a component of |v_0| gains > {STOPPED:.0%} of its way in the last quarter, and"
@@ -131,6 +159,7 @@ EXPERIMENT = Experiment(
     version=1,
     presets={"ci": Config(), "paper": Config(iterations=10_000)},
     run=run,
+    figure=figure,
     seeds=5,
     cost="ci 5 s, paper 35 s, one core",
     claims=(

@@ -7,8 +7,10 @@ import numpy as np
 import pyarrow as pa
 
 from joma._core.typing import Array
+from joma.experiments._figure import curve, line, range_over
 from joma.experiments.base import Claim, Evidence, Experiment, Finding, PaperRef, Verdict, records
 from joma.records.schema import Kind
+from joma.report.panels import Panel, Reference
 from joma.theory import linear, nonlinear, normalised
 
 ENTROPY, CAPTION = "attention_entropy", "caption_entropy"
@@ -109,12 +111,75 @@ def _drop_and_bounce(evidence: Evidence, metric: str, arm: str) -> tuple[Array, 
     return first - low, last - low
 
 
+def figure(evidence: Evidence) -> tuple[Panel, ...]:
+    """The authors' script, Eqn. 6 read in two ways, and the bounce over the draws of mu."""
+    scripts = (("script", "softmax(v^2 / 3), as run"), ("script_caption", "softmax(v^2), caption"))
+    return (
+        Panel(
+            title="Authors' script, their mu: one run",
+            value_label="attention entropy (nats)",
+            time_label="step",
+            lines=tuple(
+                line(evidence, ENTROPY, arm, label=label, dashed=arm != "script")
+                for arm, label in scripts
+            ),
+            references=(
+                Reference(label=f"lowest, {LOW}", low=LOW),
+                Reference(label=f"at step {AT}", low=AT, axis="time"),
+            ),
+        ),
+        _over_draws(evidence, ENTROPY, "softmax(v^2 / 2)"),
+        _over_draws(evidence, CAPTION, "Caption's softmax(v^2)"),
+        _bounces(evidence),
+    )
+
+
+def _over_draws(evidence: Evidence, metric: str, reading: str) -> Panel:
+    arms = (
+        ("eqn6", "Eqn. 6, mu from U(1, 4)"),
+        ("small_mu", "Eqn. 6, mu from U(.5, 2)"),
+        ("linear", "linear (Eqn. 3), mu from U(1, 4)"),
+    )
+    return Panel(
+        title=f"{reading}: {range_over(evidence, 'draw')} of mu",
+        value_label="entropy (nats)",
+        time_label="time of the flow",
+        log_time=True,
+        lines=tuple(
+            line(evidence, metric, arm, label=label, dashed=arm != "eqn6") for arm, label in arms
+        ),
+    )
+
+
+def _bounces(evidence: Evidence) -> Panel:
+    """How many draws bounce by how much."""
+    shown = (
+        (ENTROPY, "eqn6", "softmax(v^2 / 2), U(1, 4)"),
+        (CAPTION, "eqn6", "softmax(v^2), U(1, 4)"),
+        (ENTROPY, "small_mu", "softmax(v^2 / 2), U(.5, 2)"),
+        (ENTROPY, "linear", "linear, U(1, 4)"),
+    )
+    lines = []
+    for metric, arm, label in shown:
+        bounce = np.sort(_drop_and_bounce(evidence, metric, arm)[1])
+        share = np.arange(1, len(bounce) + 1) / len(bounce)
+        lines.append(curve(label, bounce, share, dashed=arm != "eqn6", points=True))
+    return Panel(
+        title=f"The bounce is set by mu: {len(evidence.seeds)} draws",
+        value_label="share of draws up to this bounce",
+        time_label="bounce: last minus lowest entropy (nats)",
+        lines=tuple(lines),
+        references=(Reference(label=f"bar, {BOUNCE}", low=BOUNCE, axis="time"),),
+    )
+
+
 EXPERIMENT = Experiment(
     title="Attention turns sparse, then dense, under Eqn. 6.",
     paper=PaperRef(item="Figure 4", equations=(6,)),
     version=1,
     presets={"ci": Config(points=400), "paper": Config(points=4000)},
     run=run,
+    figure=figure,
     seeds=20,
     cost="ci 5 s, paper 20 s, one core",
     claims=(

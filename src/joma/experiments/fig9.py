@@ -4,7 +4,7 @@ The paper has a second function of that name, in Lemma 7; its bound is judged he
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 from types import MappingProxyType
 
@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from joma._core.typing import Array
+from joma.experiments._figure import curve, dot, line
 from joma.experiments.base import (
     Claim,
     Curve,
@@ -23,6 +24,7 @@ from joma.experiments.base import (
     records,
 )
 from joma.records.schema import Kind
+from joma.report.panels import Panel, Reference
 from joma.theory import clusters, convergence, critical_points, projections
 from joma.theory.projections import NORMAL, AbstractProjection, GaussianMixture, Logistic, StudentT
 
@@ -178,12 +180,100 @@ def _falls(curve: Curve) -> bool:
     return bool(np.any(np.diff(level) < -ROUNDING * level[1:]))
 
 
+def figure(evidence: Evidence) -> tuple[Panel, ...]:
+    """G, the level G / y that lines meet, its slope, Lemma 7's G, Eqn. 58, Lemma 4's ratios."""
+    level, off = {}, {}
+    shown = {arm: _curve(evidence, arm) for arm in LAWS}
+    for arm, (y, value) in shown.items():
+        found = evidence.curve(SLOPE, arm=arm, seed=0, kind=_role(arm))
+        stated = evidence.curve(SLOPE, arm=arm, seed=0, kind=Kind.PREDICTED).values
+        level[arm] = Curve(y, value / y)
+        off[arm] = Curve(found.steps, np.abs(found.values / stated - 1))
+    bar = Reference(label=f"bar, {EQUAL:g}", low=EQUAL)
+    slopes = _over_y("Slope of G against theta_1 / p_n", "relative difference", off)
+    return (
+        replace(_over_y("Figure 9, G cut off at 3", "G(y)", shown), value_range=(0.0, 3.0)),
+        replace(
+            _over_y("Where it falls, a line meets G twice", "G(y) / y, cut off at 3", level),
+            value_range=(0.0, 3.0),
+        ),
+        replace(slopes, log_value=True, references=(bar,)),
+        _lemma7_panel(evidence),
+        Panel(
+            title="Eqn. 58 asks for 1/4 (hollow: heavy tails)",
+            value_label="theta_2(0) p_n(0)",
+            dots=tuple(
+                dot(
+                    _LABELS[arm],
+                    evidence.curve(HEAVINESS, arm=arm, seed=0).values,
+                    hollow=arm in HEAVY,
+                )
+                for arm in LAWS
+            ),
+            references=(Reference(label="1/4", low=QUARTER),),
+        ),
+        _ratio_panel(evidence),
+    )
+
+
+_LABELS = {
+    "normal": "normal",
+    "logistic": "logistic",
+    "mixture": "mixture of normals",
+    "student": "Student, t(1.5)",
+}
+
+
+def _over_y(title: str, label: str, curves: Mapping[str, Curve]) -> Panel:
+    lines = tuple(curve(_LABELS[a], *c, dashed=a in HEAVY) for a, c in curves.items())
+    return Panel(
+        title=f"{title} (dashed: heavy tails)",
+        value_label=label,
+        time_label="y = theta_1",
+        time_range=(0.0, 1.0),
+        lines=lines,
+    )
+
+
+def _lemma7_panel(evidence: Evidence) -> Panel:
+    shown = (
+        ("quadrature", LEMMA7, Kind.MEASURED),
+        ("closed form", LEMMA7, Kind.PREDICTED),
+        ("without exp(-y^2 / 2)", BARE, Kind.CONTROL),
+    )
+    return Panel(
+        title="Lemma 7, another G: below 1; control cut off at 1.6",
+        value_label="G(y)",
+        time_label="y",
+        lines=tuple(
+            line(evidence, metric, "lemma7", label=label, kind=kind, dashed=kind != Kind.MEASURED)
+            for label, metric, kind in shown
+        ),
+        value_range=(0.0, 1.6),
+        references=(Reference(label="bound, 1", low=1.0),),
+    )
+
+
+def _ratio_panel(evidence: Evidence) -> Panel:
+    found = np.sort(evidence.curve(RATIO, arm="mixture", seed=0).values)
+    rank = np.arange(1.0, len(found) + 1)
+    return Panel(
+        title="Clusters that balance: Lemma 4 has 1/2 < a_- / a_+ < 2",
+        value_label="a_- / a_+",
+        time_label="pair of intersections, in order of its ratio",
+        log_value=True,
+        lines=(curve("mixture of normals", rank, found, points=True),),
+        references=(Reference(label="1/2 to 2", low=0.5, high=2.0),),
+    )
+
+
 EXPERIMENT = Experiment(
     title="The function G(y) of Lemma 4, which decides whether two clusters can balance.",
     paper=PaperRef(item="Figure 9", equations=(57, 58)),
     version=1,
     presets={"ci": Config(points=801), "paper": Config(points=8001)},
     run=run,
+    figure=figure,
     seeds=1,
     cost="ci 1 s, paper 2 s, one core",
     claims=(

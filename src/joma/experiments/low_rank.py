@@ -1,14 +1,16 @@
 """Slides, K > 1: whether the weights become low rank on the way to the blow-up."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
 from joma._core.typing import Array
+from joma.experiments._figure import line, range_over
 from joma.experiments.base import Claim, Evidence, Experiment, Finding, PaperRef, Verdict, records
 from joma.records.schema import Kind
+from joma.report.panels import Panel, Reference
 from joma.theory import low_rank
 
 STABLE, STABLE_OF_VELOCITY, RANK = "stable_rank", "velocity_stable_rank", "rank"
@@ -90,6 +92,29 @@ def _at(evidence: Evidence, metric: str, arm: str, step: float) -> Array:
     return np.array([c.at(min(step, float(c.steps[-1]))) for c in curves])
 
 
+def figure(evidence: Evidence) -> tuple[Panel, ...]:
+    """Stable ranks of the weights and of their velocity, and the algebraic rank."""
+    early = Reference(label="1e-4 of the time left", low=EARLY, axis="time")
+
+    def panel(title: str, label: str, metric: str, arms: tuple[str, ...]) -> Panel:
+        lines = (line(evidence, metric, arm, dashed=arm != "attention") for arm in arms)
+        return Panel(
+            title=f"{title}; {range_over(evidence)}",
+            value_label=label,
+            time_label="time left before the blow-up, -log10 of its share",
+            lines=tuple(lines),
+            references=(early,),
+        )
+
+    rank = panel("Algebraic rank: constant", "rank of V", RANK, _ARMS[:1])
+    highest = float(rank.lines[0].high.max())
+    return (
+        panel("Weights V: a slow fall", "stable rank of V", STABLE, _ARMS),
+        panel("Velocity: rank one early", "stable rank of dV/dt", STABLE_OF_VELOCITY, _ARMS),
+        replace(rank, value_range=(0.0, 1.2 * highest)),
+    )
+
+
 _CONTROL = "no attention: V = Delta t, whose stable rank is constant"
 
 EXPERIMENT = Experiment(
@@ -98,6 +123,7 @@ EXPERIMENT = Experiment(
     version=1,
     presets={"ci": Config(tokens=8, hidden=5), "paper": Config(tokens=50, hidden=20)},
     run=run,
+    figure=figure,
     seeds=10,
     cost="ci 1 s, paper 5 s, one core",
     claims=(

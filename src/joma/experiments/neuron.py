@@ -6,7 +6,7 @@ is trained, and weight decay. One point of it is a clean contrast, constructed f
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 import numpy as np
@@ -14,9 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from joma._core.typing import Array
+from joma.experiments._figure import line, range_over
 from joma.experiments._neuron import BLOWN_UP, Data, Node, Schedule, Trained, train
 from joma.experiments.base import Claim, Evidence, Experiment, Finding, PaperRef, Verdict, records
 from joma.records.schema import Kind
+from joma.report.panels import HeatMap, Panel
 
 ENTROPY, DROP, BOUNCE = "attention_entropy", "entropy_drop", "entropy_bounce"
 RISE_EVERY_STEP, TAKEN = "entropy_rise_every_step", "steps_taken"
@@ -183,6 +185,87 @@ def _map(evidence: Evidence, metric: str, activation: str) -> Array:
     return np.array([_values(evidence, metric, name) for name in sorted(names)])
 
 
+def figure(evidence: Evidence) -> tuple[Panel, ...]:
+    """The constructed point over time, then the phase map: drop, and bounce for every decay."""
+    shown = (
+        (RELU, "ReLU"),
+        (LINEAR, "linear"),
+        (RELU + HALF, "ReLU, half the rate"),
+        (LINEAR + HALF, "linear, half the rate"),
+    )
+    curves = [
+        line(evidence, ENTROPY, name, label=label, dashed="linear" in label)
+        for name, label in shown
+    ]
+    point = f"|x+| = {POINT.separation:g}, p = {POINT.positive:g}, frozen bias {BIAS:g}"
+    cells = _cells(evidence)
+    decays = sorted({node.decay for _, node in cells})
+    return (
+        Panel(
+            title=f"The constructed point, {point}; {range_over(evidence)}",
+            value_label="attention entropy (nats)",
+            time_label="share of the training steps",
+            lines=tuple(replace(c, x=c.x / c.x[-1]) for c in curves),
+        ),
+        _phase_map(evidence, DROP, decays[0], cells),
+        *(_phase_map(evidence, BOUNCE, decay, cells) for decay in decays),
+    )
+
+
+def _cells(evidence: Evidence) -> list[tuple[Data, Node]]:
+    """The cells that have records, read back from their names."""
+    form = re.compile(
+        r"[^/]+/(linear|relu)-x([\d.]+)-p([\d.]+)(?:-bias([\d.]+)-(\w+))?-decay([\d.]+)/seed\d+"
+    )
+    runs = evidence.table["run"].cast(pa.string()).unique().to_pylist()
+    found = set()
+    for kind, x, p, bias, trained, decay in (m.groups() for r in runs if (m := form.fullmatch(r))):
+        node = Node(
+            activation="linear" if kind == "linear" else "relu",
+            bias=float(bias or 0),
+            trained=trained == "trained",
+            decay=float(decay),
+        )
+        found.add((Data(float(x), float(p)), node))
+    return sorted(found, key=lambda c: (c[0], c[1].activation, c[1].trained, c[1].bias))
+
+
+def _phase_map(
+    evidence: Evidence, metric: str, decay: float, cells: list[tuple[Data, Node]]
+) -> Panel:
+    """Medians over seeds, on one scale for all decays; frames where every seed bounces."""
+    data = list(dict.fromkeys(d for d, _ in cells))
+    nodes = list(dict.fromkeys(n for _, n in cells if n.decay == decay))
+    values, bounces = (
+        np.array([[_values(evidence, m, arm(d, n)) for d in data] for n in nodes])
+        for m in (metric, BOUNCE)
+    )
+    framed = np.argwhere((bounces >= BOUNCES).all(-1)).tolist()
+    top = max(np.median(_map(evidence, metric, kind), 1).max() for kind in ("relu", "linear"))
+    name, count = metric.removeprefix("entropy_"), values.shape[-1]
+    return Panel(
+        title=f"Median {name} of {count} seeds, weight decay {decay:g}; framed: bounce >="
+        f" {BOUNCES:g} in all",
+        value_label=f"{name} of the entropy (nats)",
+        heat=HeatMap(
+            rows=tuple(_row_label(n) for n in nodes),
+            columns=tuple(f"{d.positive:g}" for d in data),
+            groups=tuple(f"|x+| = {d.separation:g}" for d in data),
+            values=np.median(values, -1),
+            column_label="p, share of the positive cluster",
+            outlined=tuple((i, j) for i, j in framed),
+            span=(0.0, float(top)),
+        ),
+        wide=len(data) > 12,
+    )
+
+
+def _row_label(node: Node) -> str:
+    if node.activation == "linear":
+        return "linear"
+    return f"ReLU, bias {node.bias:g} {'trained' if node.trained else 'frozen'}"
+
+
 _RULE = f"bounce of the entropy of softmax(z) >= {BOUNCES:g}"
 _CONTROL = "a linear node on the same samples"
 
@@ -205,6 +288,7 @@ EXPERIMENT = Experiment(
         ),
     },
     run=run,
+    figure=figure,
     seeds=10,
     cost="ci 75 s, paper 10 min, one core",
     claims=(

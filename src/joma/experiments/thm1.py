@@ -30,6 +30,7 @@ from joma.experiments._thm1_claims import (
     SLOPE,
     SMALL,
 )
+from joma.experiments._thm1_figure import figure
 from joma.experiments.base import Claim, Experiment, PaperRef, records
 from joma.records.schema import Kind
 from joma.theory import invariants
@@ -118,6 +119,7 @@ EXPERIMENT = Experiment(
     version=1,
     presets={"ci": Config(halvings=1), "paper": Config(halvings=4)},
     run=run,
+    figure=figure,
     seeds=3,
     cost="ci 25 s, paper 40 s, one core",
     claims=(

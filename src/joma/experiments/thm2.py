@@ -1,14 +1,16 @@
 """Theorem 2: what all tokens of the linear layer share, judged by the flow of v and z."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
 from joma._core.typing import Array
+from joma.experiments._figure import line, range_over
 from joma.experiments.base import Claim, Evidence, Experiment, Finding, PaperRef, Verdict, records
 from joma.records.schema import Kind
+from joma.report.panels import Line, Panel, Reference
 from joma.theory import flow, linear
 
 SPREAD, ERROR = "invariant_spread", "relative_error"
@@ -88,6 +90,43 @@ def _spreads(evidence: Evidence) -> tuple[Array, Array]:
     return corrected, printed
 
 
+def figure(evidence: Evidence) -> tuple[Panel, ...]:
+    """Spread of both forms of the invariant over tokens, and the error of the closed form."""
+    seeds = range_over(evidence)
+    equal = Reference(label=f"equal below {EQUAL:g}", low=EQUAL)
+    unequal = Reference(label=f"unequal above {UNEQUAL:g}", low=UNEQUAL)
+    return (
+        Panel(
+            title=f"Spread over tokens; {seeds}",
+            value_label="largest difference / largest value",
+            time_label=_SHARE_OF_TIME,
+            log_value=True,
+            lines=(
+                _by_share(evidence, SPREAD, "corrected", "erf(v / sqrt 2) / Delta, corrected"),
+                _by_share(evidence, SPREAD, "printed", "erf(v / 2) / Delta, printed"),
+            ),
+            references=(equal, unequal),
+        ),
+        Panel(
+            title=f"Closed form against the flow; {seeds}",
+            value_label="error / largest weight",
+            time_label=_SHARE_OF_TIME,
+            log_value=True,
+            lines=(_by_share(evidence, ERROR, "closed_form", "closed form"),),
+            references=(equal,),
+        ),
+    )
+
+
+_SHARE_OF_TIME = "time / last time, which is shortly before the blow-up"
+
+
+def _by_share(evidence: Evidence, metric: str, arm: str, label: str) -> Line:
+    """Seeds blow up at different times; their shares of it can be laid on each other."""
+    found = line(evidence, metric, arm, label=label, dashed=arm != "corrected")
+    return replace(found, x=found.x / found.x[-1])
+
+
 EXPERIMENT = Experiment(
     title="All tokens of a linear layer with exp attention share erf(v / sqrt 2) / Delta.",
     paper=PaperRef(item="Theorem 2", equations=(3, 4)),
@@ -97,6 +136,7 @@ EXPERIMENT = Experiment(
         "paper": Config(samples=500, tokens=20, points=100),
     },
     run=run,
+    figure=figure,
     seeds=5,
     cost="ci 2 s, paper 5 s, one core",
     claims=(

@@ -8,8 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from joma._core.typing import Array, Form
+from joma.experiments._figure import dot, range_over
 from joma.experiments.base import Claim, Evidence, Experiment, Finding, PaperRef, Verdict, records
 from joma.records.schema import Kind
+from joma.report.panels import Dot, Panel, Reference
 from joma.theory import critical_points
 from joma.theory.critical_points import CriticalPoint, TwoClusters
 from joma.theory.projections import NORMAL, AbstractProjection, GaussianMixture
@@ -165,12 +167,69 @@ def _extreme(
     return np.array([over_pairs(c.values) for c in evidence.curves(metric, arm=arm)])
 
 
+def figure(evidence: Evidence) -> tuple[Panel, ...]:
+    """Balances found, then printed and corrected C against the Jacobian, pair by pair."""
+    draws = range_over(evidence, "draw")
+    bars = (
+        Reference(label=f"equal below {EQUAL:g}", low=EQUAL),
+        Reference(label=f"unequal above {UNEQUAL:g}", low=UNEQUAL),
+    )
+    flow, twice, once = "Jacobian (judge)", "statement: s_mu twice", "Eqn. 72: s_mu once"
+    eigenvalues = (("statement", twice), ("eqn72", once), ("jacobian", flow))
+    as_printed = (("statement", twice), ("eqn72", once))
+    repaired = (("printed", "printed C (Eqn. 72)"), ("corrected", "corrected C"))
+    return (
+        Panel(
+            title=f"Balances found by a search; {draws}",
+            value_label="sign changes of the velocity along v",
+            dots=tuple(
+                dot(label, [c.values[0] for c in evidence.curves(BALANCES, arm=arm)], hollow=hollow)
+                for arm, label, hollow in (
+                    ("normal", "Gaussian clusters", False),
+                    ("heavy", "heavy tails", True),
+                )
+            ),
+        ),
+        Panel(
+            title=f"Stable if above 0; flow as printed, {draws}",
+            value_label="lowest eigenvalue of C",
+            dots=_pairs(evidence, LOWEST, eigenvalues),
+            references=(Reference(label="0", low=0.0),),
+        ),
+        Panel(
+            title=f"C against the flow as printed; {draws}",
+            value_label="error / largest entry of the Jacobian",
+            dots=_pairs(evidence, ERROR, as_printed),
+            references=bars,
+            log_value=True,
+        ),
+        Panel(
+            title=f"C against the corrected flow; {draws}",
+            value_label="error / largest entry of the Jacobian",
+            dots=_pairs(evidence, ERROR, repaired),
+            references=bars,
+            log_value=True,
+        ),
+    )
+
+
+def _pairs(evidence: Evidence, metric: str, arms: tuple[tuple[str, str], ...]) -> tuple[Dot, ...]:
+    found = []
+    for arm, series in arms:
+        values = np.array([c.values for c in evidence.curves(metric, arm=arm)])
+        for (i, j), column in zip(permutations((1, 2, 3), 2), values.T, strict=True):
+            hollow = arm not in ("eqn72", "corrected")
+            found.append(dot(f"roots {i}, {j}", column, series=series, hollow=hollow))
+    return tuple(found)
+
+
 EXPERIMENT = Experiment(
     title="Whether two clusters have a critical point, and C is its linearisation.",
     paper=PaperRef(item="Theorem 3", equations=(55, 72, 73, 74)),
     version=1,
     presets={"ci": Config(tokens=4, tilts=601), "paper": Config(tokens=20, tilts=6001)},
     run=run,
+    figure=figure,
     seeds=10,
     cost="ci 2 s, paper 7 s, one core",
     claims=(

@@ -8,8 +8,10 @@ import pyarrow as pa
 from scipy.integrate import solve_ivp
 
 from joma._core.typing import Array, Form
+from joma.experiments._figure import curve, dot, range_over
 from joma.experiments.base import Claim, Evidence, Experiment, Finding, PaperRef, Verdict, records
 from joma.records.schema import Kind
+from joma.report.panels import Line, Panel, Reference
 from joma.theory import convergence, nonlinear
 
 RATIO, DEVIATION, LEADING = "progress_ratio", "deviation", "leading_ratio"
@@ -116,6 +118,61 @@ def _deviations(evidence: Evidence, arm: str) -> Array:
     return np.array([abs(c.values[0]) for c in curves])
 
 
+def figure(evidence: Evidence) -> tuple[Panel, ...]:
+    """The ratio over time, its way to the limit over all pairs, and Lambda at both thresholds."""
+    limits = np.array([c.values[0] for c in evidence.curves(LEADING, arm="leading")])
+    pair = evidence.seeds[0]
+    arms = (("flow", "flow of Eqn. 6"), ("closed_form", "closed form"), ("no_attention", _CONTROL))
+    shares = []
+    for arm, label in arms:
+        curves = evidence.curves(RATIO, arm=arm)
+        values = np.array([c.values for c in curves]) / limits[:, None]
+        spread = {"y": np.median(values, 0), "low": values.min(0), "high": values.max(0)}
+        shares.append(Line(label=label, x=curves[0].steps, dashed=arm != "flow", **spread))
+    return (
+        Panel(
+            title=f"The pair of seed {pair}: limit {limits[0]:.2f}",
+            value_label="ln(1 / delta_j) / ln(1 / delta_k)",
+            time_label="time of the flow",
+            log_time=True,
+            lines=tuple(
+                curve(label, *evidence.curve(RATIO, arm=arm, seed=pair), dashed=arm != "flow")
+                for arm, label in arms
+            ),
+            references=(Reference(label="exp((mu_j^2 - mu_k^2) / 2)", low=float(limits[0])),),
+        ),
+        Panel(
+            title=f"All pairs; {range_over(evidence, 'pair')}",
+            value_label="ratio / its limit",
+            time_label="time of the flow",
+            log_time=True,
+            lines=tuple(shares),
+            references=(
+                Reference(label=f"limit, within {WITHIN:.0%}", low=1 - WITHIN, high=1 + WITHIN),
+                Reference(label=f"t = {LATE:g}", low=LATE, axis="time"),
+            ),
+        ),
+        Panel(
+            title=f"What is left of Lambda far below a threshold; {range_over(evidence, 'pair')}",
+            value_label="|Lambda|",
+            log_value=True,
+            dots=tuple(
+                dot(label, _deviations(evidence, arm), hollow=arm != "corrected")
+                for arm, label in (
+                    ("corrected", "corrected threshold, near mu = (2, 3)"),
+                    ("printed", "printed threshold, near mu = (2, 3)"),
+                    ("printed_near", "printed threshold, near mu = (1, 2)"),
+                )
+            ),
+            references=(Reference(label=f"bar, {SMALL:g}", low=SMALL),),
+            wide=True,
+        ),
+    )
+
+
+_CONTROL = "no attention"
+
+
 _FAR = f"|Lambda| < {SMALL:g} where ln(1 / delta_k) is {FAR:g} times that of the threshold"
 
 EXPERIMENT = Experiment(
@@ -124,6 +181,7 @@ EXPERIMENT = Experiment(
     version=1,
     presets={"ci": Config(points=40), "paper": Config(points=400, horizon=400.0)},
     run=run,
+    figure=figure,
     seeds=5,
     cost="ci 1 s, paper 3 s, one core",
     claims=(

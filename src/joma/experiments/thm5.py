@@ -8,8 +8,10 @@ import pyarrow as pa
 from jaxtyping import Bool
 
 from joma._core.typing import Array, Form
+from joma.experiments._figure import dot, range_over
 from joma.experiments.base import Claim, Evidence, Experiment, Finding, PaperRef, Verdict, records
 from joma.records.schema import Bound, Kind
+from joma.report.panels import Panel, Reference
 from joma.theory import hblt
 
 TOGETHER, PAIRS = "cooccurrence", "pairs"
@@ -153,12 +155,50 @@ def _sigmas(evidence: Evidence, form: Form) -> Array:
     return np.asarray(np.abs(pooled - p) / np.sqrt(p * (1 - p) / pairs.sum(0)))
 
 
+def figure(evidence: Evidence) -> tuple[Panel, ...]:
+    """Sampler and both formulas, tree by tree, and their distance in standard errors."""
+    forms: tuple[tuple[Form, str], ...] = (
+        ("corrected", "corrected rho_0"),
+        ("printed", "printed rho_0"),
+    )
+    sampled = np.array([c.values for c in evidence.curves(TOGETHER, arm="sampler")])
+    names = [_label(i, tree) for i, tree in enumerate(TREES, 1)]
+    shares, away = [], []
+    for form, series in forms:
+        stated = evidence.curves(TOGETHER, arm=form)[0].values
+        for name, value, sigmas in zip(names, stated, _sigmas(evidence, form), strict=True):
+            shares.append(dot(name, [value], series=series, hollow=True))
+            away.append(dot(name, [sigmas], series=series, hollow=True))
+    shares += [dot(n, v, series="sampler") for n, v in zip(names, sampled.T, strict=True)]
+    return (
+        Panel(
+            title=f"Two leaves; {range_over(evidence)}",
+            value_label="P[y_l = 1 | y_m = 1]",
+            dots=tuple(shares),
+        ),
+        Panel(
+            title="Formula against the sampler, seeds pooled",
+            value_label="distance (standard errors)",
+            dots=tuple(away),
+            references=(Reference(label=f"bar, {SIGMAS:g}", low=SIGMAS),),
+            log_value=True,
+        ),
+    )
+
+
+def _label(number: int, tree: Tree) -> str:
+    rho = {*tree.trunk, *tree.left, *tree.right}
+    edges = f"trunk {len(tree.trunk)}, limbs {len(tree.left)} and {len(tree.right)}"
+    return f"{number}: {edges}; rho " + (f"{rho.pop():g}" if len(rho) == 1 else "varies")
+
+
 EXPERIMENT = Experiment(
     title="Leaves of a latent tree occur together as often as Theorem 5 says.",
     paper=PaperRef(item="Theorem 5"),
     version=1,
     presets={"ci": Config(samples=100_000), "paper": Config(samples=4_000_000)},
     run=run,
+    figure=figure,
     seeds=3,
     cost="ci 1 s, paper 20 s, one core, 100 MB",
     claims=(
