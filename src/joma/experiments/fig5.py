@@ -206,6 +206,8 @@ EXPERIMENT = Experiment(
         "Source code has no levels: there the level is the number of edges from the query's node"
         " up to the common ancestor (4 stands for more), and latents are the types of a token's"
         " node, its parent and its grandparent (the ten most common), read at each token.",
+        "`layers` asked only where a level gains most at first; that it gains at all was added"
+        " after a `ci` run of 40 steps, before any full run.",
         "The modules differ between versions of Python, and so do the numbers on source code.",
         "Latents are scored on one half of the samples by the unit chosen on the other half;"
         " samples of source code are tokens, and tokens of one window belong together.",
