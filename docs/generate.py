@@ -25,6 +25,7 @@ API_ROOMS = (
     "architectures",
     "models",
     "data",
+    "sources",
     "records",
     "experiments",
     "report",
