@@ -11,7 +11,10 @@ from joma.records.schema import Kind
 from joma.records.store import Store
 
 SEEDS = 2
-LONG = {"contrast", "fig5", "fig6", "fig8", "neuron", "table1", "thm1"}  # minutes: run by name, or with -m slow
+LONG = {  # minutes: run by name, or with -m slow
+    *("contrast", "fig5", "fig6", "fig8", "mechanism", "neuron"),
+    *("saliency", "superposition", "table1", "thm1"),
+}
 NAMES = [pytest.param(n, marks=[pytest.mark.slow] * (n in LONG)) for n in registry.names()]
 
 
