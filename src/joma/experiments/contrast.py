@@ -206,6 +206,8 @@ EXPERIMENT = Experiment(
         "1000 words, widths 128, 7,000 validation tokens: 54 runs have to be affordable.",
         "SGD has 1000 times Adam's learning rates (.1 and 1), a rule fixed before any run.",
         "A frozen ReLU MLP is nonlinear: it is a control of the joint dynamics, not of linearity.",
+        "After one `ci` run, in which nothing bounced, the last quarter was cut to what follows the"
+        " lowest point, and `deeper` and `earlier` came to ask for the frozen MLP as well.",
         "As in fig6: article order, Adam's moments cleared each epoch, read-out in bfloat16.",
         "The `ci` preset has 200 words and 150 steps: too short for a bounce; its verdicts only"
         " show that the claims can be decided.",
