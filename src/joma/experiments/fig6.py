@@ -10,8 +10,10 @@ import pyarrow as pa
 
 from joma._core.typing import Array
 from joma.experiments._language import ENTROPY, RANK, Setting, trained
+from joma.experiments._language_figure import curves, map_by_distance
 from joma.experiments.base import Claim, Curve, Evidence, Experiment, Finding, PaperRef, Verdict
 from joma.models.language import LanguageConfig
+from joma.report.panels import Panel
 
 ONE, TWO = "layers1", "layers2"
 SMALL_ONE, SMALL_TWO = "small_layers1", "small_layers2"
@@ -41,27 +43,27 @@ def run(config: Config, seed: int, folder: Path) -> Iterator[pa.Table]:
 
 
 def dip_and_bounce(evidence: Evidence) -> Finding:
-    arm, curves = _entropy(evidence, ONE, SMALL_ONE, layer=0)
-    lowest = [_lowest(c, FIRST if arm == ONE else 0) for c in curves]
+    arm, found = _entropy(evidence, ONE, SMALL_ONE, layer=0)
+    lowest = [_lowest(c, FIRST if arm == ONE else 0) for c in found]
     if arm == ONE:
-        bounce = np.array([_around(c, BOUNCE_BY) for c in curves]) - [v for _, v in lowest]
+        bounce = np.array([_around(c, BOUNCE_BY) for c in found]) - [v for _, v in lowest]
         inside = [
             LOWEST[0] <= v <= LOWEST[1] and LOWEST_AT[0] <= s <= LOWEST_AT[1] for s, v in lowest
         ]
         effect = all(inside) and bool(np.all(bounce >= BOUNCE))
     else:
-        last = np.array([c.values[-SMALL_LAST:].mean() for c in curves])
+        last = np.array([c.values[-SMALL_LAST:].mean() for c in found])
         bounce = last - [v for _, v in lowest]
         inside = [v < SMALL_LOWEST and s <= SMALL_LOWEST_AT for s, v in lowest]
         effect = all(inside) and bool(np.all(bounce >= SMALL_BOUNCE))
     numbers: dict[str, Any] = {
-        "start": [c.values[0] for c in curves],
+        "start": [c.values[0] for c in found],
         "lowest": [v for _, v in lowest],
         "at step": [s for s, _ in lowest],
         "bounce": bounce,
-        "end": [c.values[-1] for c in curves],
-        "lowest of all": [_lowest(c, 0)[1] for c in curves],
-        "lowest of all at": [_lowest(c, 0)[0] for c in curves],
+        "end": [c.values[-1] for c in found],
+        "lowest of all": [_lowest(c, 0)[1] for c in found],
+        "lowest of all at": [_lowest(c, 0)[0] for c in found],
     }
     note = "Says nothing about its cause: see contrast, where models without an MLP do the same."
     return Finding.over_seeds(Verdict.of(effect=effect, control=False), numbers, note)
@@ -69,13 +71,13 @@ def dip_and_bounce(evidence: Evidence) -> Finding:
 
 def validation(evidence: Evidence) -> Finding:
     if ONE not in evidence.arms:
-        curves = evidence.curves("loss", arm=SMALL_ONE)
-        numbers = {"loss at the end": [c.values[-1] for c in curves]}
+        found = evidence.curves("loss", arm=SMALL_ONE)
+        numbers = {"loss at the end": [c.values[-1] for c in found]}
         return Finding.over_seeds(
             Verdict.FAILS, numbers, "Another vocabulary than the authors': needs the paper preset."
         )
-    curves = evidence.curves("loss", arm=ONE)
-    ours = {step: np.array([c.at(step) for c in curves]) for step in AUTHORS}
+    found = evidence.curves("loss", arm=ONE)
+    ours = {step: np.array([c.at(step) for c in found]) for step in AUTHORS}
     effect = all(bool(np.all(np.abs(ours[s] - AUTHORS[s]) <= VALIDATION)) for s in AUTHORS)
     return Finding.over_seeds(
         Verdict.of(effect=effect, control=False), {f"at {step}": ours[step] for step in AUTHORS}
@@ -111,6 +113,20 @@ def stable_rank(evidence: Evidence) -> Finding:
                 for name, value in (("start", start), ("lowest", low), ("end", end)):
                     numbers.setdefault(f"{place}: {name}", []).append(float(value))
     return Finding.over_seeds(Verdict.of(effect=all(held), control=False), numbers)
+
+
+def figure(evidence: Evidence) -> tuple[Panel, ...]:
+    """Entropy, largest logit, stable rank and loss; then the attention map as it changes."""
+    arms = {ONE: ("1 layer", 1), TWO: ("2 layers", 2)}
+    small = {SMALL_ONE: ("1 layer, 2000 words", 1), SMALL_TWO: ("2 layers, 2000 words", 2)}
+    there = {arm: how for arm, how in (arms | small).items() if arm in evidence.arms}
+    maps = [
+        map_by_distance(evidence, arm, layer, f"{label}, layer {layer}")
+        for arm, (label, count) in there.items()
+        if arm in arms
+        for layer in range(count)
+    ]
+    return (*curves(evidence, there), *maps)
 
 
 def _entropy(evidence: Evidence, arm: str, small: str, *, layer: int) -> tuple[str, list[Curve]]:
@@ -179,6 +195,7 @@ EXPERIMENT = Experiment(
         ),
     },
     run=run,
+    figure=figure,
     trains=True,
     seeds=1,
     cost="ci 2 min, paper 90 min, one core; 1 GB",

@@ -10,8 +10,10 @@ import pyarrow as pa
 
 from joma._core.typing import Array
 from joma.experiments._language import ENTROPY, Setting, trained
+from joma.experiments._language_figure import curves
 from joma.experiments.base import Claim, Curve, Evidence, Experiment, Finding, PaperRef, Verdict
 from joma.models.language import LanguageConfig
+from joma.report.panels import Panel
 
 RATES = {"lr1e-5": 1e-5, "lr1e-4": 1e-4, "lr1e-3": 1e-3, "lr1e-2": 1e-2}
 ALIVE_RATES = tuple(RATES)[:3]  # a collapsed run creeps towards 0 for ever: it has no dip
@@ -87,6 +89,11 @@ def lowest_loss(evidence: Evidence) -> Finding:
     return Finding.over_seeds(Verdict.of(effect=effect, control=True), numbers, note)
 
 
+def figure(evidence: Evidence) -> tuple[Panel, ...]:
+    """Entropy, largest logit, stable rank and loss at the four learning rates."""
+    return curves(evidence, {arm: (f"learning rate {arm[2:]}", 1) for arm in RATES})
+
+
 def _ordered(values: dict[str, Array], name: str, *, falling: bool) -> Finding:
     table = np.array(list(values.values()))
     steps = np.diff(table, axis=0)
@@ -117,6 +124,7 @@ EXPERIMENT = Experiment(
         "paper": Config(model=LanguageConfig(bf16_readout=True), steps=3000, every=250),
     },
     run=run,
+    figure=figure,
     trains=True,
     seeds=1,
     cost="ci 40 s, paper 50 min, one core; 1 GB",
