@@ -8,11 +8,13 @@ import pkgutil
 import re
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
+
+import results
 
 import joma
 from joma import experiments
+from joma.bench import diagnosis
 from joma.cli.ls import ROOMS
 from joma.cli.main import app
 from joma.records.schema import COLUMNS
@@ -27,13 +29,13 @@ API_ROOMS = (
     "data",
     "sources",
     "records",
+    "sweep",
+    "analysis",
     "experiments",
     "report",
     "bench",
     "_core",
 )
-QUICK = ("fig4", "fig9", "low_rank", "thm2", "thm3", "thm4", "thm5")
-"""Experiments that are run, at their `ci` preset, when the docs are built."""
 TESTS = Path(joma.__file__).resolve().parents[2] / "tests" / "numerics"
 
 
@@ -42,9 +44,11 @@ def write_all(folder: Path) -> None:
     pages = {
         "fragments/schema.md": schema(),
         "fragments/errata.md": errata_table(),
+        "fragments/diagnosis.md": diagnosis.document(),
         "paper-map.md": paper_map(),
         "ledger.md": ledger(),
         "cli.md": cli(),
+        **results.pages(folder),
         **api(),
     }
     for name, text in pages.items():
@@ -119,16 +123,13 @@ def paper_map() -> str:
 
 
 def ledger() -> str:
-    """Every claim of the paper; those of the quick experiments are decided now."""
-    with tempfile.TemporaryDirectory() as folder:
-        for name in QUICK:
-            experiments._runner.run(name, experiments.registry.load(name), out=Path(folder))
-        table = experiments._ledger.markdown(experiments._ledger.rows(Path(folder)))
+    """Every claim of the paper, decided from the records that are kept in `results/`."""
+    table = experiments._ledger.markdown(experiments._ledger.rows(results.RESULTS))
     return f"""# Claims ledger
 
 Every claim of the paper that we test, with its verdict, the numbers behind it and the control that
-decides it. Claims of {", ".join(f"`{name}`" for name in QUICK)} were decided when this page was
-built; `joma run all && joma check --all` decides the others in a few minutes.
+decides it, from the records kept in `results/`: `joma check --all --out results` prints the same.
+[What holds, what does not](what-holds.md) tells the story.
 
 {table}
 """

@@ -10,7 +10,13 @@ from joma._core.errors import JomaError as JomaError
 from joma._core.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from joma import data as data, metrics as metrics, models as models, theory as theory
+    from joma import (
+        analysis as analysis,
+        data as data,
+        metrics as metrics,
+        models as models,
+        theory as theory,
+    )
     from joma.metrics.correlation import normalized_correlation as normalized_correlation
     from joma.metrics.entropy import attention_entropy as attention_entropy
     from joma.metrics.invariant import invariant_residual as invariant_residual
@@ -20,7 +26,7 @@ if TYPE_CHECKING:
     from joma.records.schema import Reading as Reading, Record as Record
     from joma.records.store import load as load
 
-_NAMESPACES = ("data", "metrics", "models", "theory")
+_NAMESPACES = ("analysis", "data", "metrics", "models", "theory")
 _NAMES = {
     "Reading": "joma.records.schema",
     "Record": "joma.records.schema",

@@ -9,6 +9,7 @@ from joma._core.errors import JomaError
 from joma._core.version import __version__
 from joma.cli.bench import bench
 from joma.cli.check import check
+from joma.cli.diagnose import diagnose
 from joma.cli.errata import errata
 from joma.cli.ls import ls
 from joma.cli.plot import plot
@@ -22,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (ls, show, run, check, plot, errata, bench):
+for verb in (ls, show, run, check, plot, errata, diagnose, bench):
     app.command()(verb)
 
 
