@@ -29,6 +29,7 @@ API_ROOMS = (
     "data",
     "sources",
     "records",
+    "monitor",
     "sweep",
     "analysis",
     "experiments",

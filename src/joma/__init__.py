@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from joma.metrics.entropy import attention_entropy as attention_entropy
     from joma.metrics.invariant import invariant_residual as invariant_residual
     from joma.metrics.rank import stable_rank as stable_rank
+    from joma.monitor.attach import watch as watch
+    from joma.monitor.monitor import Monitor as Monitor
     from joma.probes.observe import observe as observe
     from joma.probes.tap import tap as tap
     from joma.records.schema import Reading as Reading, Record as Record
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 _NAMESPACES = ("analysis", "data", "metrics", "models", "theory")
 _NAMES = {
+    "Monitor": "joma.monitor.monitor",
     "Reading": "joma.records.schema",
     "Record": "joma.records.schema",
     "attention_entropy": "joma.metrics.entropy",
@@ -37,6 +40,7 @@ _NAMES = {
     "observe": "joma.probes.observe",
     "stable_rank": "joma.metrics.rank",
     "tap": "joma.probes.tap",
+    "watch": "joma.monitor.attach",
 }
 
 __all__ = ["JomaError", "__version__", *_NAMESPACES, *_NAMES]

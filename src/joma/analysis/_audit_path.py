@@ -109,13 +109,18 @@ def _gain(distance: Float[Array, "times times"], path: Sequence[int], a: int, b:
     seem to gain by going there. The gain counts sums: ends would win over what is beside them.
     """
     gain = now = then = 0.0
+    ends = False
     for here, there in ((a, b), (b, a)):
         old = _reach(distance, path, path[here], here, there)
         new = _reach(distance, path, path[here], there, here)
-        if not old or not new or np.mean(new) > _WORSE * np.mean(old):
+        ends |= not old or not new
+        was, will = (float(np.mean(seen)) if seen else 0.0 for seen in (old, new))
+        if old and new and will > _WORSE * was:
             return 0.0
-        now, then = now + float(np.mean(old)), then + float(np.mean(new))
-        gain += sum(old) - len(old) * float(np.mean(new))
+        now, then = now + was, then + will
+        gain += sum(old) - max(1, len(old)) * will
+    if ends and now > JUMP * then:
+        return 0.0  # a stranger beside the end: nothing speaks for its neighbour's place
     return gain if then < SWAP * now else 0.0
 
 

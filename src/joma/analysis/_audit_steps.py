@@ -9,7 +9,7 @@ _WINDOW: Final = 4
 _AGREE: Final = 3  # equal gaps nearby that make a rule
 
 
-def missing_steps(steps: Sequence[float]) -> list[float]:
+def missing_steps(steps: Sequence[float | int]) -> list[float]:
     """Steps that should be there, if the spacing around them goes on.
 
     Knows even spacing (1000, 2000, …) and powers (1, 2, 4, …). What comes before the first or
@@ -29,7 +29,7 @@ def missing_steps(steps: Sequence[float]) -> list[float]:
             times = gaps[i] / gap
             if times == int(times) and times >= 2:
                 found += [a + gap * k for k in range(1, int(times))]
-        elif ratio is not None and ratio >= 2 and ratio == int(ratio):
+        elif a > 0 and ratio is not None and ratio >= 2 and ratio == int(ratio):
             between = a * ratio
             skipped = []
             while between < b:
@@ -39,7 +39,7 @@ def missing_steps(steps: Sequence[float]) -> list[float]:
     return [float(step) for step in found]
 
 
-def _rule(values: Sequence[float], i: int) -> float | None:
+def _rule(values: Sequence[float | int], i: int) -> float | int | None:
     """The value that most of the neighbours of `i` share; `None` if they do not agree."""
     near = [*values[max(0, i - _WINDOW) : i], *values[i + 1 : i + 1 + _WINDOW]]
     if not near:

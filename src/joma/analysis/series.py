@@ -96,10 +96,19 @@ def _table(
 
 
 def _latest(steps: Float[Array, " times"], found: Sequence[Curve]) -> Float[Array, " times"]:
-    """The last loss at or before each step; `nan` before the first."""
+    """The last loss at or before each step; `nan` before the first.
+
+    A training loss of step 1 was taken before the first update: it is that of step 0 too.
+    """
     if not found:
         return np.full(len(steps), math.nan)
     when = np.concatenate([c.steps for c in found])
     order = np.argsort(when, kind="stable")
-    values = np.append(np.concatenate([c.values for c in found])[order], math.nan)
-    return values[np.searchsorted(when[order], steps, side="right") - 1]
+    values = np.concatenate([c.values for c in found])[order]
+    before = values[0] if when[order][0] <= 1 and _is_training(found) else math.nan
+    at = np.searchsorted(when[order], steps, side="right") - 1
+    return np.where(at < 0, before, values[at])
+
+
+def _is_training(found: Sequence[Curve]) -> bool:
+    return all(curve.context == Context.TRAIN for curve in found)

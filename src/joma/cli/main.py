@@ -11,6 +11,7 @@ from joma.cli.bench import bench
 from joma.cli.check import check
 from joma.cli.diagnose import diagnose
 from joma.cli.errata import errata
+from joma.cli.inspect import inspect
 from joma.cli.ls import ls
 from joma.cli.plot import plot
 from joma.cli.run import run
@@ -23,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (ls, show, run, check, plot, errata, diagnose, bench):
+for verb in (ls, show, run, check, plot, errata, diagnose, inspect, bench):
     app.command()(verb)
 
 
