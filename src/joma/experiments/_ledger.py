@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +10,18 @@ from joma.experiments import OUT, _runner, registry
 from joma.experiments.base import Claim, Experiment, Finding
 
 NOT_RUN = "not run yet"
-NO_EXPERIMENT = "no experiment yet"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One claim. `verdict` is a verdict, "not run yet" or "no experiment yet"."""
+    """One claim. `verdict` is a verdict, or "not run yet"."""
 
     experiment: str
     claim: str
     says: str
     control: str
     rule: str = ""
-    verdict: str = NO_EXPERIMENT
+    verdict: str = NOT_RUN
     finding: Finding | None = None
     preset: str = ""
     command: str = ""
@@ -52,108 +51,14 @@ class Row:
         }
 
 
-@dataclass(frozen=True)
-class Planned:
-    """A claim of the paper whose experiment is not written. It leaves when the file arrives."""
-
-    experiment: str
-    says: str
-    control: str
-    claim: str = field(default="")
-
-
-PLANNED = (
-    Planned(
-        "thm1",
-        "Theorem 1: the invariant holds for exp and linear attention.",
-        "halving the learning rate halves the drift; the exact identity of discrete SGD",
-    ),
-    Planned(
-        "fig2",
-        "Theorem 1 for softmax, Figure 2: attention follows from the MLP weights.",
-        "correlation, slope and relative error together; correlation of increments, since it is"
-        " 1 at the start by construction",
-    ),
-    Planned(
-        "thm3",
-        "Theorem 3: critical points and dynamics of a nonlinear node.",
-        "finite-difference Jacobian; heavy-tailed clusters",
-    ),
-    Planned(
-        "fig3",
-        "Figure 3: some components grow, the rest saturate; attention becomes sparse.",
-        "smooth against random data, over seeds",
-    ),
-    Planned(
-        "neuron",
-        "Linear activation: attention gets sparser for ever; nonlinear: it bounces back.",
-        "p = 1/2, other separations, a trained bias",
-    ),
-    Planned(
-        "fig6",
-        "Figure 6: attention entropy drops and bounces back on WikiText-2.",
-        "the authors' three seeds",
-    ),
-    Planned(
-        "fig6_controls",
-        "Figure 6 shows the joint dynamics of MLP and attention.",
-        "identity activation, no MLP, frozen MLP, dense early evaluation",
-    ),
-    Planned(
-        "fig7",
-        "Figure 7: OPT and Pythia show the pattern over their checkpoints.",
-        "public checkpoints, the first one untrained",
-    ),
-    Planned(
-        "fig8",
-        "Figure 8: the pattern of the theory goes with the lowest validation loss.",
-        "within one learning rate",
-    ),
-    Planned(
-        "fig8_collapse",
-        "Figure 8: a large learning rate makes attention collapse.",
-        "curves of each layer",
-    ),
-    Planned(
-        "stable_rank",
-        "The stable rank of the lower MLP drops, then bounces back.",
-        "longer runs, other depths",
-    ),
-    Planned(
-        "table1_s0",
-        "Table 1, s = 0: hidden nodes learn the lowest latents.",
-        "an untrained model",
-    ),
-    Planned(
-        "table1_s1",
-        "Table 1, s = 1: hidden nodes learn the latents one level up.",
-        "an untrained model, random units, sampled HBLT(rho < 1)",
-    ),
-    Planned(
-        "mechanism",
-        "JoMA's mechanism is at work in a real language model.",
-        "value norm, token frequency, frozen MLP; hypotheses restored one by one",
-    ),
-    Planned(
-        "stress",
-        "The hypotheses of Theorem 1 are met where the paper looks at real data.",
-        "softmax, Adam, LayerNorm, W_Q W_K and trained embeddings, one at a time",
-    ),
-)
-
-
 def rows(
     out: Path = OUT, *, preset: str | None = None, names: Sequence[str] | None = None
 ) -> list[Row]:
     """One row per claim, from the records below `out`; the largest preset run unless one is given.
 
-    Without `names` this is the whole ledger, with the claims that have no experiment at its end.
+    Without `names` this is the whole ledger.
     """
-    installed = registry.names()
-    found = [row for name in names or installed for row in _of(name, out, preset)]
-    if names is None:
-        found += [_planned(p) for p in PLANNED if p.experiment not in installed]
-    return found
+    return [row for name in names or registry.names() for row in _of(name, out, preset)]
 
 
 def markdown(rows: Sequence[Row]) -> str:
@@ -190,15 +95,6 @@ def _row(name: str, claim: Claim, preset: str, finding: Finding | None) -> Row:
         finding=finding,
         preset=preset,
         command=f"joma run {name} --preset {preset} && joma check {name} --preset {preset}",
-    )
-
-
-def _planned(planned: Planned) -> Row:
-    return Row(
-        experiment=planned.experiment,
-        claim=planned.claim,
-        says=planned.says,
-        control=planned.control,
     )
 
 

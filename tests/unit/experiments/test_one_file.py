@@ -112,7 +112,7 @@ def test_the_ledger_prints_every_claim_with_its_control(guest, joma):
     text = joma("check", "--all")
     assert "coin: heads" in text
     assert "not distinguishable" in text
-    assert "no experiment yet" in text
+    assert "not run yet" in text
     assert "another coin" in text
 
 
@@ -128,20 +128,6 @@ def test_what_has_not_been_run_says_how_to(guest, joma):
 def test_all_means_every_experiment(guest, joma, monkeypatch):
     monkeypatch.setattr(registry, "names", lambda: ["coin"])
     assert joma("run", "all").startswith("coin: ")
-
-
-def test_a_planned_claim_leaves_when_its_experiment_arrives(tmp_path, monkeypatch):
-    def planned():
-        rows = _ledger.rows(tmp_path)
-        return {r.experiment for r in rows if r.verdict == _ledger.NO_EXPERIMENT}
-
-    names = registry.names()
-    assert planned() == {p.experiment for p in _ledger.PLANNED} - set(names)
-    missing = _ledger.PLANNED[-1].experiment
-    load = registry.load
-    monkeypatch.setattr(registry, "names", lambda: sorted({*names, missing}))
-    monkeypatch.setattr(registry, "load", lambda n: load("thm5" if n == missing else n))
-    assert missing not in planned()
 
 
 def test_the_ledger_becomes_a_page(tmp_path):
