@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -188,11 +189,19 @@ def _copied(suite: Suite, name: str, path: Sequence[int]) -> set[int]:
     found = set()
     for places in several:
         if places[-1] - places[0] >= len(places):
-            fits = min(places, key=lambda at: away(distance, path, at))
+            fits = min(places, key=partial(_misfit, distance, path, places))
             found |= {path[at] for at in places if at != fits}
         elif len(places) == 2 and len(several) == 1 and len(path) >= _ENOUGH:
             found.add(path[places[_misplaced(distance, path, places)]])
     return found
+
+
+def _misfit(
+    distance: Float[Array, "times times"], path: Sequence[int], equal: Sequence[int], at: int
+) -> float:
+    """How badly one of several equal ones fits its place; the others do not speak for it."""
+    rest = [i for k, i in enumerate(path) if k == at or k not in equal]
+    return away(distance, rest, rest.index(path[at]))
 
 
 def _misplaced(

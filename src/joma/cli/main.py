@@ -7,15 +7,21 @@ import typer
 
 from joma._core.errors import JomaError
 from joma._core.version import __version__
+from joma.cli.audit import audit
 from joma.cli.bench import bench
 from joma.cli.check import check
+from joma.cli.demo import demo
 from joma.cli.diagnose import diagnose
+from joma.cli.doctor import doctor
 from joma.cli.errata import errata
 from joma.cli.inspect import inspect
 from joma.cli.ls import ls
+from joma.cli.plan import plan
 from joma.cli.plot import plot
+from joma.cli.report import report
 from joma.cli.run import run
 from joma.cli.show import show
+from joma.cli.sweep import sweep
 
 app = typer.Typer(
     name="joma",
@@ -24,7 +30,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (ls, show, run, check, plot, errata, diagnose, inspect, bench):
+VERBS = (
+    *(demo, doctor, ls),
+    *(inspect, diagnose, report),
+    *(plan, audit, sweep),
+    *(errata, show, run, check, plot),
+    bench,
+)
+for verb in VERBS:
     app.command()(verb)
 
 

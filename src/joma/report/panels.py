@@ -52,7 +52,7 @@ class Reference:
 
 @dataclass(frozen=True, kw_only=True)
 class HeatMap:
-    """A table of numbers as colours; every number is printed in its cell. `nan` is left grey."""
+    """A table of numbers as colours. `nan` is left grey."""
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
@@ -65,6 +65,10 @@ class HeatMap:
     """Row and column of the cells that a frame picks out."""
     span: tuple[float | int, float | int] | None = None
     """Values of the darkest and the lightest colour; those of the table if absent."""
+    times: Float[Array, " columns"] | None = None
+    """When each column is, if the columns are moments of a run."""
+    printed: bool = True
+    """Whether every number stands in its cell; of a large table they could not be read."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,7 +72,7 @@ def _height(panel: Panel) -> float:
     if panel.lines:
         return 3.0 + legend
     if panel.heat is not None:
-        narrow = len(panel.heat.columns) >= _MANY
+        narrow = len(panel.heat.columns) >= _MANY or not panel.heat.printed
         return 1.5 + (_NARROW if narrow else _ROW) * len(panel.heat.rows)
     rows = len(_dot_rows(panel))
     return 1.2 + legend + (_NARROW if rows >= _MANY else _ROW) * max(3, rows)
@@ -191,21 +191,32 @@ def _draw_heat(ax: Any, heat: HeatMap, value_label: str) -> None:
     low, high = heat.span or (float(np.nanmin(heat.values)), float(np.nanmax(heat.values)))
     image = ax.imshow(heat.values, cmap=MAP, vmin=low, vmax=high, aspect="auto")
     ax.set_facecolor("lightgrey")
-    ax.set_xticks(range(len(heat.columns)), heat.columns, fontsize=8)
-    ax.set_yticks(range(len(heat.rows)), heat.rows, fontsize=8)
+    across, down = _ticks(heat.columns, heat.printed), _ticks(heat.rows, heat.printed)
+    ax.set_xticks(across, [heat.columns[i] for i in across], fontsize=8)
+    ax.set_yticks(down, [heat.rows[i] for i in down], fontsize=8)
     ax.set(xlabel=heat.column_label, ylabel=heat.row_label)
-    size = 6 if len(heat.columns) >= _MANY else 7
-    for (row, column), value in np.ndenumerate(heat.values):
-        if not np.isnan(value):
-            # The lower half of the map is dark.
-            colour = "white" if value < (low + high) / 2 else "black"
-            style = {"color": colour, "fontsize": size, "ha": "center", "va": "center"}
-            ax.text(column, row, f"{value:.2f}", **style)
+    if heat.printed:
+        _draw_numbers(ax, heat, (low + high) / 2)
     for row, column in heat.outlined:
         corner = (column - 0.46, row - 0.44)
         ax.add_patch(Rectangle(corner, 0.92, 0.88, fill=False, edgecolor=COLOURS[1], linewidth=2))
     _draw_groups(ax, heat.groups)
     ax.figure.colorbar(image, ax=ax, pad=0.02).set_label(value_label, fontsize=8)
+
+
+def _ticks(labels: tuple[str, ...], every: bool) -> range:
+    """Which labels there is room for."""
+    return range(0, len(labels), 1 if every else max(1, math.ceil(len(labels) / 10)))
+
+
+def _draw_numbers(ax: Any, heat: HeatMap, middle: float) -> None:
+    size = 6 if len(heat.columns) >= _MANY else 7
+    for (row, column), value in np.ndenumerate(heat.values):
+        if not np.isnan(value):
+            # The lower half of the map is dark.
+            colour = "white" if value < middle else "black"
+            style = {"color": colour, "fontsize": size, "ha": "center", "va": "center"}
+            ax.text(column, row, f"{value:.2f}", **style)
 
 
 def _draw_groups(ax: Any, groups: tuple[str, ...]) -> None:

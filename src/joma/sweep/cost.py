@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from joma._core.errors import JomaError
+from joma.metrics.rank import SMALL
 from joma.sweep.job import Task
 from joma.sweep.plan import Plan
 from joma.sweep.work import measure
@@ -25,52 +26,58 @@ ANONYMOUS_REQUESTS: Final = 3000 / 300
 
 @dataclass(frozen=True)
 class Machine:
-    """What one worker can do. The constants were measured by `joma bench sweep`; see `measured`."""
+    """What one worker can do. Rates of `rank` were measured on one core of a busy x86 machine."""
 
-    latency: float = 0.1
+    latency: float | int = 0.1
     """Seconds of a request before its first byte. Assumed: it depends on where the worker is."""
-    bandwidth: float = 50e6
+    bandwidth: float | int = 50e6
     """Bytes a second of one worker. Assumed, for the same reason."""
-    cold: float = 1.8e-8
-    """Seconds of a measurement for an element, at the first revision of a task."""
-    warm: float = 1.2e-8
-    """The same at the following ones."""
-    overhead: float = 0.02
+    cold: float | int = 23e-9
+    """Seconds for an element of a matrix at the first revision of a task. Measured on Gaussian
+    matrices, as at step 0; with the outliers of trained ones it was 6e-9."""
+    warm: float | int = 18e-9
+    """The same at the following revisions; with outliers 4e-9."""
+    gram: float | int = 5.2e-11
+    """Seconds for an element and column of a matrix with 512 columns, cold or warm. Narrower ones
+    cost more for each, up to 1.4e-10 at 128; they hardly count."""
+    overhead: float | int = 0.05
     """Seconds of driver and engine for a task."""
-    start: float = 5.0
+    start: float | int = 10.0
     """Seconds until the workers of an engine are there."""
+
+    def measuring(self, shape: Sequence[int], revisions: int) -> float:
+        """Seconds for one matrix at so many revisions, of which the first is cold."""
+        elements, narrow = math.prod(shape), min(shape, default=0)
+        if narrow <= SMALL:
+            return revisions * elements * narrow * self.gram
+        return elements * (self.cold + (revisions - 1) * self.warm)
 
 
 @dataclass(frozen=True)
 class Limits:
     """What all workers share."""
 
-    requests: float = HUB_REQUESTS
+    requests: float | int = HUB_REQUESTS
     """A second, over all workers."""
-    bandwidth: float = math.inf
+    bandwidth: float | int = math.inf
     """Bytes a second, over all workers."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be done, in the units that cost something."""
+    """What is to be done."""
 
-    bytes: float
-    requests: float
-    elements: float
-    """Of the matrices that are measured, over all revisions."""
-    cold_share: float = 0.125
-    """Share of the elements that are measured cold: one revision of eight."""
-    tasks: float = 1.0
+    bytes: float | int = 0.0
+    requests: float | int = 0.0
+    measuring: float | int = 0.0
+    """Seconds of one worker."""
+    tasks: float | int = 0.0
 
     def __add__(self, other: "Work") -> "Work":
-        total = self.elements + other.elements
-        cold = self.cold_share * self.elements + other.cold_share * other.elements
         return Work(
             self.bytes + other.bytes,
             self.requests + other.requests,
-            total,
-            cold / total if total else 0.0,
+            self.measuring + other.measuring,
             self.tasks + other.tasks,
         )
 
@@ -94,7 +101,7 @@ def estimate(
     machine: Machine | None = None,
     limits: Limits | None = None,
     *,
-    price: float = 0.05,
+    price: float | int = 0.05,
 ) -> Estimate:
     """What a sweep takes with so many workers.
 
@@ -103,16 +110,15 @@ def estimate(
         workers: How many, each with a core of its own.
         machine: What each can do.
         limits: What they share.
-        price: Dollars for a worker and an hour. Assumed; a core of a rented machine costs about so.
+        price: Dollars for a worker and an hour. Assumed.
 
     Example:
-        >>> estimate(Work(1e9, 100, 1e8), workers=4).first
+        >>> estimate(Work(bytes=1e9, requests=100, tasks=20), workers=4).first
         'workers'
     """
     machine, limits = machine or Machine(), limits or Limits()
     reading = work.bytes / machine.bandwidth + work.requests * machine.latency
-    rate = work.cold_share * machine.cold + (1 - work.cold_share) * machine.warm
-    busy = reading + work.elements * rate + work.tasks * machine.overhead
+    busy = reading + work.measuring + work.tasks * machine.overhead
     times = {
         "workers": busy / min(workers, max(1.0, work.tasks)),
         "requests": work.requests / limits.requests,
@@ -123,14 +129,13 @@ def estimate(
     return Estimate(workers, seconds, busy, first, seconds / 3600 * workers * price)
 
 
-def work_of(plan: Plan) -> Work:
-    """What the tasks of a plan consist of."""
-    total = Work(0.0, 0.0, 0.0, tasks=0.0)
+def work_of(plan: Plan, machine: Machine | None = None) -> Work:
+    """What the tasks of a plan consist of. Every probe is taken to cost what `rank` does."""
+    machine, total = machine or Machine(), Work()
     for task in plan.tasks:
-        read = plan.amount(task)
-        per_revision = sum(math.prod(shape) for shape in read.shapes) * len(task.probes)
-        n = len(task.revisions)
-        total += Work(read.bytes, read.requests, per_revision * n, 1 / n)
+        read, n = plan.amount(task), len(task.revisions)
+        once = sum(machine.measuring(shape, n) for shape in read.shapes)
+        total += Work(read.bytes, read.requests, once * len(task.probes), 1)
     return total
 
 

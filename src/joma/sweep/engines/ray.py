@@ -5,6 +5,8 @@ import os
 import socket
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, final
 
 from joma._core.errors import JomaError
@@ -51,7 +53,8 @@ class _Cluster(AbstractPool):
 
     def __enter__(self) -> "_Cluster":
         if not ray.is_initialized():
-            self._start()
+            _connect(self._engine.address, self._engine.workers)
+            self._ours = True
         self._shared = ray.put(self._job)
         # Retries are the driver's: it counts them, and knows a task that kills its workers.
         self._work = ray.remote(num_cpus=1, max_retries=0)(_attempt)
@@ -91,33 +94,38 @@ class _Cluster(AbstractPool):
             return ticket, Failure(f"{type(error).__name__}: {lines[0]}")
         return ticket, answer
 
-    def _start(self) -> None:
-        if self._engine.address:
-            _reachable(self._engine.address)
-        for name, value in _QUIET.items():
-            os.environ.setdefault(name, value)
-        local = {} if self._engine.address else {"num_cpus": self._engine.workers}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Ray's own, about its future
-            try:
-                ray.init(
-                    address=self._engine.address,
-                    include_dashboard=False if local else None,
-                    log_to_driver=False,
-                    logging_level=logging.ERROR,
-                    **local,
-                )
-            except (ConnectionError, ValueError, RuntimeError) as error:
-                where, why = self._engine.address or "this machine", str(error).strip()
-                raise JomaError(_NOBODY.format(where, why.splitlines()[0])) from error
-        self._ours = True
-
     def _size(self) -> int:
         now = time.monotonic()
         if now - self._looked > _LOOK:
             self._looked = now
             self._cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
         return self._cpus
+
+
+@contextmanager
+def local(workers: int) -> Iterator[None]:
+    """A Ray on this machine for several sweeps, which then need not start one each."""
+    _connect(None, workers)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _connect(address: str | None, workers: int | None) -> None:
+    if address:
+        _reachable(address)
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    # A cluster has its own number of CPUs and its own dashboard.
+    mine = {} if address else {"num_cpus": workers, "include_dashboard": False}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Ray's own, about its future
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **mine)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            where, why = address or "this machine", str(error).strip()
+            raise JomaError(_NOBODY.format(where, why.splitlines()[0])) from error
 
 
 def _reachable(address: str) -> None:
