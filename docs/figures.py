@@ -4,10 +4,14 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from joma.theory import flow, invariants, normalised
 
 HERE = Path(__file__).resolve().parent / "_static"
+RECORDS = HERE.parents[1] / "results" / "diagnosis" / "records.parquet"
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#666666"  # Okabe-Ito: safe for colour-blind readers
 
 
@@ -60,6 +64,41 @@ def draw_figure_4(axes: plt.Axes) -> None:
     axes.legend(frameon=False, loc="upper right")
 
 
+def dying_run() -> None:
+    """One model at two learning rates, from the records of `joma bench diagnosis`."""
+    table = pq.read_table(RECORDS)
+    rates = {"1-post/lr0.001": ("learning rate 1e-3", BLUE), "1-post/lr0.03": ("3e-2", ORANGE)}
+    figure, panels = plt.subplots(1, 3, figsize=(10, 3.1), layout="constrained")
+    shown = {
+        "attention_entropy": ("attention entropy (nats)", "linear"),
+        "max_attention_logit": ("largest attention logit", "log"),
+        "loss": ("validation loss", "linear"),
+    }
+    for axes, (metric, (label, scale)) in zip(panels, shown.items(), strict=True):
+        for run, (name, colour) in rates.items():
+            steps, values = probed(table, run, metric)
+            axes.plot(steps, values, color=colour, label=name)
+        axes.set(xlabel="step", title=label, yscale=scale)
+        axes.spines[["top", "right"]].set_visible(False)
+    (frequencies,) = set(probed(table, "1-post/lr0.03", "loss", kind="control")[1])
+    panels[2].axhline(frequencies, color=GREY, lw=0.8, ls=":")
+    panels[2].text(990, frequencies + 0.3, "word frequencies alone", ha="right", color=GREY)
+    panels[0].legend(frameon=False, loc="upper right", bbox_to_anchor=(1, 0.94))
+    figure.savefig(HERE / "dies.png", dpi=130)
+
+
+def probed(
+    table: pa.Table, run: str, metric: str, kind: str = "measured"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Steps, and what the fixed batch showed: the largest logit, else the mean over heads."""
+    for column, value in {"run": run, "metric": metric, "kind": kind, "context": "probe"}.items():
+        table = table.filter(pc.equal(table[column].cast("string"), value))
+    how = "max" if metric == "max_attention_logit" else "mean"
+    found = table.group_by("step").aggregate([("value", how)]).sort_by("step")
+    return found["step"].to_numpy(), found[f"value_{how}"].to_numpy()
+
+
 if __name__ == "__main__":
     HERE.mkdir(exist_ok=True)
     first_screen()
+    dying_run()

@@ -8,7 +8,11 @@ import pkgutil
 import re
 import subprocess
 import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import results
 
@@ -98,29 +102,81 @@ def errata_table() -> str:
 
 
 def paper_map() -> str:
-    """Each item of the paper, the function that realises it, and the file that tests it."""
-    items = []
-    for module in ROOMS["theory"].names():
-        home = importlib.import_module(f"joma.theory.{module}")
-        for item, name in getattr(home, "PAPER", {}).items():
-            items.append((item, module, name))
+    """Each item of the paper: what realises it, what tests it, and what became of it."""
+    trials: dict[str, list[str]] = defaultdict(list)
+    for name in experiments.registry.names():
+        for item in _items(name):
+            trials[item].append(name)
+    rows = [*_theory_rows(), *_figure_rows(trials)]
     lines = [
         "# Paper map",
         "",
-        "Each item of the paper, where it stands in the code and what tests it. Read off the",
-        "`PAPER` constant of each module in `joma.theory`.",
+        "Each item of the paper, where it stands in the code, what tests it, and what became of",
+        "it: errata in its print (`joma errata`), and claims of experiments, decided from the",
+        "records in `results/` (`joma check --all --out results`). Read off the code: `PAPER` of",
+        "each module in `joma.theory`, and `paper` of each experiment. *Tested* means that neither",
+        "is about it; if its function has a `form`, the print was corrected there too.",
         "",
-        "| item | function | test |",
-        "|---|---|---|",
+        "| item | function | test | verdict |",
+        "|---|---|---|---|",
     ]
-    for item, module, name in sorted(items, key=lambda i: _order(i[0])):
-        test = TESTS / f"test_{module}.py"
-        assert test.is_file(), f"{item} is mapped to {module}, which has no {test.name}"
-        lines.append(
-            f"| {item} | {{py:obj}}`~joma.theory.{module}.{name}` in `theory/{module}.py` "
-            f"| `tests/numerics/{test.name}` |"
-        )
+    for item, function, test in sorted(rows, key=lambda row: _order(row[0])):
+        cells = (item, function, f"`{test.relative_to(TESTS.parents[1])}`", _verdict(item, trials))
+        assert all(cells) and test.is_file(), f"The paper map has an empty cell: {cells}"
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _theory_rows() -> Iterator[tuple[str, str, Path]]:
+    for module in ROOMS["theory"].names():
+        home = importlib.import_module(f"joma.theory.{module}")
+        for item, name in getattr(home, "PAPER", {}).items():
+            function = f"{{py:obj}}`~joma.theory.{module}.{name}` in `theory/{module}.py`"
+            yield item, function, TESTS / f"test_{module}.py"
+
+
+def _figure_rows(trials: dict[str, list[str]]) -> Iterator[tuple[str, str, Path]]:
+    """Figures and tables, which are experiments."""
+    there = {item for item, _, _ in _theory_rows()}
+    for item, names in trials.items():
+        if item.startswith(("Figure", "Table")) and item not in there:
+            tests = [TESTS.parent / "unit" / "experiments" / f"test_{name}.py" for name in names]
+            contract = TESTS.parent / "contracts" / "test_experiments.py"
+            test = next((path for path in tests if path.is_file()), contract)
+            yield item, ", ".join(f"`experiments/{name}.py`" for name in names), test
+
+
+def _items(name: str) -> set[str]:
+    """Items that an experiment is about."""
+    about = experiments.registry.load(name).paper
+    found = {re.sub(r",? (on|with) .*", "", about.item)}
+    found |= {f"Eqn. {n}" for n in about.equations}
+    return found | {f"Theorem {n}" for n in about.theorems}
+
+
+def _verdict(item: str, trials: dict[str, list[str]]) -> str:
+    loaded = (errata.load(name) for name in errata.names())
+    wrong = sorted(e.number for e in loaded if item in _places(e.where))
+    parts = [f"errata: {', '.join(f'E{n}' for n in wrong)}"] if wrong else []
+    for name in trials.get(item, ()):
+        decided = Counter(row.verdict for row in _decided(name))
+        parts.append(f"`{name}`: " + ", ".join(f"{n} {verdict}" for verdict, n in decided.items()))
+    return "; ".join(parts) or "tested"
+
+
+@cache
+def _decided(name: str) -> list[Any]:
+    return experiments._ledger.rows(results.RESULTS, names=[name])
+
+
+def _places(where: str) -> set[str]:
+    """`Theorem 3, Eqn. 70-74` names six items."""
+    found = set()
+    kinds = r"((?:Scan&Snap )?Theorem|Lemma|Eqn\.|Figure) (\d+(?:(?:, | and |-)\d+)*)"
+    for kind, numbers in re.findall(kinds, where):
+        for first, last in re.findall(r"(\d+)(?:-(\d+))?", numbers):
+            found |= {f"{kind} {n}" for n in range(int(first), int(last or first) + 1)}
+    return found | {where.partition(", ")[0]}
 
 
 def ledger() -> str:

@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     from joma.probes.tap import tap as tap
     from joma.records.schema import Reading as Reading, Record as Record
     from joma.records.store import load as load
+    from joma.sweep.run import Sweep as Sweep
 
 _NAMESPACES = ("analysis", "data", "metrics", "models", "theory")
 _NAMES = {
     "Monitor": "joma.monitor.monitor",
     "Reading": "joma.records.schema",
     "Record": "joma.records.schema",
+    "Sweep": "joma.sweep.run",
     "attention_entropy": "joma.metrics.entropy",
     "invariant_residual": "joma.metrics.invariant",
     "load": "joma.records.store",

@@ -7,9 +7,13 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+
+from standin.hub import Hub, environment
+from unit.sweep.suites import revision_names, save, trajectory
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -42,12 +46,26 @@ def run_python(code: str, names: dict[str, object]) -> str:
 
 
 def run_console(code: str) -> str:
-    """Lines that start with `$ ` are commands; the page may show their output below."""
-    environment = os.environ | {"COLUMNS": "100"}
+    """Lines that start with `$ ` are commands; the page may show their output below.
+
+    A block that names the hub is run against a stand-in, which has a small suite of that name.
+    """
+    repository = re.search(r"hub:([\w.-]+/[\w.-]+)", code)
+    if repository is None:
+        return run_commands(code, dict(os.environ))
+    with tempfile.TemporaryDirectory() as folder:
+        states = dict(zip([*revision_names(8), "main"], trajectory(9, layers=2), strict=True))
+        save(Path(folder) / repository[1], states)
+        with Hub(folder) as hub:
+            return run_commands(code, environment(hub))
+
+
+def run_commands(code: str, variables: dict[str, str]) -> str:
+    variables["COLUMNS"] = "100"
     printed = ""
     for command in re.findall(r"^\$ joma (.*)$", code, re.M):
         words = [sys.executable, "-m", "joma", *shlex.split(command)]
-        result = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
+        result = subprocess.run(words, capture_output=True, text=True, check=True, env=variables)
         printed += result.stdout
     shown = "\n".join(line for line in code.splitlines() if not line.startswith("$ ")).strip()
     if shown:

@@ -25,6 +25,7 @@ from joma.bench._sweep_bare import Piece, loop, ranges
 from joma.bench._timing import one_thread
 from joma.bench.base import Bench, Row
 from joma.sources.local import LocalSource
+from joma.sweep.audit import audit
 from joma.sweep.cost import makespan, paced
 from joma.sweep.plan import REVISIONS, plan
 from joma.sweep.run import Outcome, Sweep
@@ -45,7 +46,7 @@ def run(*, revisions: int = 64, rounds: int = 5) -> Iterator[Row]:
 
 
 def _serial(folder: Path, bare: Sequence[Sequence[Piece]], rounds: int) -> Iterator[Row]:
-    cpu: dict[str, list[float]] = {"bare": [], "sweep": []}
+    cpu: dict[str, list[float]] = {"bare": [], "sweep": [], "audit": []}
     wall, said, tasks = [], [], 0
     source = LocalSource(folder / "suite")
     _sweep(folder, "warm-up", "serial")
@@ -58,11 +59,15 @@ def _serial(folder: Path, bare: Sequence[Sequence[Piece]], rounds: int) -> Itera
         cpu["sweep"].append(time.thread_time() - start)
         wall.append(time.perf_counter() - began)
         said.append(_predicted(folder, source, f"serial{i}", 1))
+        start = time.thread_time()
+        audit(source)
+        cpu["audit"].append(time.thread_time() - start)
     least = {what: min(seen) for what, seen in cpu.items()}
     share = 100 * least["bare"] / least["sweep"]
     yield Row("serial sweep, speed of a bare loop (CPU)", share, "%", 85, at_least=True)
     overhead = 1000 * (least["sweep"] - least["bare"]) / tasks
     yield Row(f"serial sweep, overhead per task ({tasks} tasks, CPU)", overhead, "ms")
+    yield Row("audit, cost of a plain sweep (CPU)", least["audit"] / least["sweep"], "x", 1.2)
     yield from _forecast("1 worker (serial)", said, wall)
 
 

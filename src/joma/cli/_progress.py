@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import (
@@ -13,11 +14,12 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from joma.sweep.run import State
+if TYPE_CHECKING:  # imports torch
+    from joma.sweep.run import State
 
 
 @contextmanager
-def bar(what: str) -> Iterator[Callable[[State], None]]:
+def bar(what: str) -> "Iterator[Callable[[State], None]]":
     """Hands out a function that moves the bar."""
     columns = (
         TextColumn("{task.description}"),
@@ -31,7 +33,7 @@ def bar(what: str) -> Iterator[Callable[[State], None]]:
     with Progress(*columns, console=console, transient=True, disable=quiet) as progress:
         task = progress.add_task(what, total=None, done=0, tasks="?")
 
-        def move(state: State) -> None:
+        def move(state: "State") -> None:
             progress.update(
                 task,
                 total=state.total_bytes,

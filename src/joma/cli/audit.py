@@ -1,8 +1,9 @@
 """`joma audit`: what is wrong with a suite of checkpoints."""
 
+import importlib
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -11,7 +12,9 @@ from rich.table import Table
 
 from joma.cli._progress import bar
 from joma.cli.sweep import SOURCE_HELP
-from joma.sweep.audit import Audit, audit as audited
+
+if TYPE_CHECKING:  # imports torch, which other verbs do without
+    from joma.sweep.audit import Audit
 
 
 def audit(
@@ -43,8 +46,9 @@ def audit(
 
     Example: joma audit hub:EleutherAI/pythia-70m@step*
     """
+    auditing = importlib.import_module("joma.sweep.audit")
     with bar("audit") as move:
-        result = audited(
+        result = auditing.audit(
             source,
             out=out,
             sample=sample,
@@ -63,7 +67,7 @@ def audit(
         raise typer.Exit(1)
 
 
-def _plain(result: Audit) -> dict[str, Any]:
+def _plain(result: "Audit") -> dict[str, Any]:
     return {
         "revisions": result.revisions,
         "tensors_per_revision": result.tensors,
@@ -82,7 +86,7 @@ def _plain(result: Audit) -> dict[str, Any]:
     }
 
 
-def _table(result: Audit) -> Table:
+def _table(result: "Audit") -> Table:
     table = Table(show_lines=True)
     for title in ("defect", "run", "revisions", "what"):
         table.add_column(title)
@@ -92,7 +96,7 @@ def _table(result: Audit) -> Table:
     return table
 
 
-def _summary(result: Audit) -> str:
+def _summary(result: "Audit") -> str:
     aside = [f"Not looked at: {task}. {why}" for task, why in result.outcome.quarantined.items()]
     found = f"{len(result.findings)} findings" if result.findings else "Nothing wrong"
     line = (

@@ -1,6 +1,7 @@
 """`joma bench`: measure a ratio against the bare kernel, read or loop, and its bar."""
 
 import json
+import math
 from typing import Annotated, Any
 
 import typer
@@ -36,7 +37,7 @@ def bench(
 def _plain(row: Row) -> dict[str, Any]:
     return {
         "name": row.name,
-        "value": row.value,
+        "value": row.value if math.isfinite(row.value) else None,  # JSON knows no nan
         "unit": row.unit,
         "bar": row.bar,
         "at_least": row.at_least,

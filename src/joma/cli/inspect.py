@@ -4,6 +4,8 @@ import dataclasses
 import importlib
 import json
 import math
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,6 +36,8 @@ def inspect(
     """
     if not text.is_file():
         raise JomaError(f"There is no text file {text}.")
+    if not sys.stderr.isatty():
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # read when it is imported
     # Imported here: this is the one verb that loads transformers.
     found: Snapshot = importlib.import_module("joma.monitor.snapshot").snapshot(model, text)
     if as_json:

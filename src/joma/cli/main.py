@@ -41,10 +41,11 @@ for verb in VERBS:
     app.command()(verb)
 
 
-def _print_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> bool:
     if wanted:
         typer.echo(f"joma {__version__}")
         raise typer.Exit
+    return wanted  # what a callback returns is what the option becomes
 
 
 @app.callback()

@@ -1,17 +1,17 @@
 """`joma plan`: what a sweep would read, and what it would take. Reads one header per run."""
 
+import importlib
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from joma import sources
 from joma.cli.sweep import SOURCE_HELP
-from joma.records.store import Store
-from joma.sweep.cost import Limits, Machine, estimate, makespan, paced, work_of
-from joma.sweep.plan import Plan, plan as planned
+
+if TYPE_CHECKING:  # imports torch, which other verbs do without
+    from joma.sweep.plan import Plan
 
 WORKERS = (1, 2, 8, 64)
 
@@ -27,8 +27,9 @@ def plan(
         int | None, typer.Option(min=1, help="Instead of 1, 2, 8 and 64.", show_default=False)
     ] = None,
     bandwidth: Annotated[
-        float, typer.Option(help="Megabytes a second of one worker (assumed).")
-    ] = Machine.bandwidth / 1e6,
+        float | None,
+        typer.Option(help="Megabytes a second of one worker, if known.", show_default=False),
+    ] = None,
     price: Annotated[
         float, typer.Option(help="Dollars for a worker and an hour (assumed).")
     ] = 0.05,
@@ -41,23 +42,31 @@ def plan(
 
     Example: joma plan hub:EleutherAI/pythia-1.4b@step* --probe rank
     """
-    completed = set() if out is None else Store(out).completed()
+    opened = importlib.import_module("joma.sources").open(source)
+    store = importlib.import_module("joma.records.store").Store
+    completed = set() if out is None else store(out).completed()
     names = [name.strip() for name in probe.split(",")]
-    todo = planned(sources.open(source), names, completed=completed)
-    found = _plain(todo, [workers] if workers else list(WORKERS), bandwidth * 1e6, price)
+    todo = importlib.import_module("joma.sweep.plan").plan(opened, names, completed=completed)
+    found = _plain(todo, [workers] if workers else list(WORKERS), bandwidth, price)
     if measure and todo.tasks:
-        pace = paced(todo)
+        cost = importlib.import_module("joma.sweep.cost")
+        pace = cost.paced(todo)
         seconds = [pace.seconds(task) for task in todo.tasks]
         for row in found["estimates"]:
-            row["measured_seconds"] = makespan(seconds, row["workers"])
+            row["measured_seconds"] = cost.makespan(seconds, row["workers"])
     typer.echo(json.dumps(found, indent=1) if as_json else _text(found))
 
 
-def _plain(todo: Plan, workers: list[int], bandwidth: float, price: float) -> dict[str, Any]:
-    total, work = todo.total, work_of(todo)
-    machine = replace(Machine(), bandwidth=bandwidth)
+def _plain(
+    todo: "Plan", workers: list[int], bandwidth: float | None, price: float
+) -> dict[str, Any]:
+    cost = importlib.import_module("joma.sweep.cost")
+    total, work = todo.total, cost.work_of(todo)
+    machine = cost.Machine()
+    if bandwidth is not None:
+        machine = replace(machine, bandwidth=bandwidth * 1e6)
     whole = sum(index.nbytes for index in todo.indices.values()) / max(1, len(todo.indices))
-    rows = [estimate(work, n, machine, Limits(), price=price) for n in workers]
+    rows = [cost.estimate(work, n, machine, cost.Limits(), price=price) for n in workers]
     return {
         "revisions": todo.revisions,
         "left_out": [revision.name for revision in todo.left_out],

@@ -1,6 +1,7 @@
 """`joma plot`: the figure of an experiment, drawn from its records."""
 
 import importlib
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +20,7 @@ def plot(
     to: Annotated[
         Path | None, typer.Option(help="File to write: .png, .pdf or .svg.", show_default=False)
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Draw what an experiment measured, with the range over its seeds.
 
@@ -36,4 +38,4 @@ def plot(
     evidence = experiments._runner.evidence(name, experiment, preset=chosen, out=out)
     path = to or Path(f"{name}.png")
     drawing.save(figures.panels(experiment, evidence), path, title=experiment.title)
-    typer.echo(str(path))
+    typer.echo(json.dumps({"figure": str(path), "preset": chosen}) if as_json else str(path))

@@ -1,5 +1,6 @@
 """`joma run`: run experiments into records. What is there already is not run again."""
 
+import json
 import sys
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ def run(
         typer.Option(min=1, help="How many; each experiment has a default.", show_default=False),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder of the records.")] = experiments.OUT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Run an experiment, or all of them. An interrupted run goes on where it was.
 
@@ -30,6 +32,7 @@ def run(
     """
     names = experiments.registry.names() if name == "all" else [name]
     loaded = {n: experiments.registry.load(n) for n in names}  # before anything runs
+    told: list[dict[str, str | None]] = []
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
         for each, experiment in loaded.items():
@@ -47,8 +50,13 @@ def run(
                 if name != "all":
                     raise
                 typer.echo(f"{each}: left out. {error}", err=True)
+                told.append({"experiment": each, "store": None, "left_out": str(error)})
             else:
-                typer.echo(f"{each}: {store.path}")
+                told.append({"experiment": each, "store": str(store.path), "left_out": None})
+                if not as_json:
+                    typer.echo(f"{each}: {store.path}")
+    if as_json:
+        typer.echo(json.dumps(told, indent=1))
 
 
 def _advance(progress: Progress, bar: TaskID, _: int) -> None:

@@ -1,15 +1,17 @@
 """`joma sweep`: measure every checkpoint of a suite into records."""
 
+import importlib
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from joma._core.errors import JomaError
 from joma.cli._progress import bar
-from joma.sweep.job import Text
-from joma.sweep.run import Outcome, Sweep
+
+if TYPE_CHECKING:  # imports torch, which other verbs do without
+    from joma.sweep.run import Outcome
 
 SOURCE_HELP = "A directory, or KIND:WHERE as in hub:EleutherAI/pythia-160m@step*."
 
@@ -41,8 +43,10 @@ def sweep(
 
     Example: joma sweep hub:EleutherAI/pythia-70m@step* --probe rank --out pythia-70m
     """
+    running = importlib.import_module("joma.sweep.run")
+    jobs = importlib.import_module("joma.sweep.job")
     with bar("sweep") as move:
-        done = Sweep(
+        done = running.Sweep(
             source,
             [name.strip() for name in probe.split(",")],
             out=out,
@@ -50,7 +54,7 @@ def sweep(
             workers=workers,
             timeout=timeout,
             address=address,
-            text=None if text is None else Text(_read(text), length, sequences),
+            text=None if text is None else jobs.Text(_read(text), length, sequences),
         ).run(move)
     for revision in done.plan.left_out:
         typer.echo(f"Left out: {revision.problem}", err=True)
@@ -66,7 +70,7 @@ def _read(path: Path) -> str:
         raise JomaError(f"{path} cannot be read as a text: {error}.") from error
 
 
-def _plain(done: Outcome) -> dict[str, Any]:
+def _plain(done: "Outcome") -> dict[str, Any]:
     return {
         "store": str(done.store.path),
         "tasks_done": done.done,
@@ -82,7 +86,7 @@ def _plain(done: Outcome) -> dict[str, Any]:
     }
 
 
-def _lines(done: Outcome) -> str:
+def _lines(done: "Outcome") -> str:
     lines = [
         f"{done.store.path}: {done.plan.revisions} revisions, {done.done} tasks done now, "
         f"{done.cost.bytes / 1e6:,.1f} MB in {done.cost.requests} reads, {done.seconds:.1f} s."

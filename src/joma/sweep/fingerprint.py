@@ -8,7 +8,7 @@ distances between tensors, so that a trajectory can be followed without keeping 
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 import torch
@@ -25,8 +25,7 @@ NEED: Final = "fingerprint"
 UNCOVERED: Final = "*"
 """The spot that stands for one tensor of each file in which none was chosen."""
 BUCKETS: Final = 32
-_LENGTH: Final = 4096
-_GROUP: Final = 64  # blocks at once: 16 MB of float32
+_ROWS, _WIDTH = 64, 1024  # of a block: 256 kB of float32 stay in the cache
 _FLOATS: Final = ("F16", "BF16", "F32", "F64")
 
 
@@ -121,33 +120,33 @@ def _lot(name: str) -> bytes:
 def _hash(tensor: Tensor) -> int:
     """48 bits: whole numbers up to 2**53 are exact in a record."""
     data = tensor.contiguous().flatten().view(torch.uint8).numpy().data
-    return int.from_bytes(hashlib.blake2b(data, digest_size=6).digest(), "big")
+    found = hashlib.sha1(data, usedforsecurity=False)  # twice as fast as blake2b
+    return int.from_bytes(found.digest()[:6], "big")
 
 
 def _projected(tensor: Tensor) -> tuple[Float64[Tensor, " buckets"], float, int]:
-    """Sketch, sum of squares, and number of elements that are not finite."""
-    sketch, squares, bad = torch.zeros(BUCKETS, dtype=torch.float64), 0.0, 0
-    turns = torch.Generator().manual_seed(1)
-    signs = _signs(torch.Generator().manual_seed(0), _LENGTH, BUCKETS)
-    for blocks in _blocks(tensor):
-        bad += blocks.numel() - int(blocks.isfinite().sum())
-        # Each block turns at random, else differences that repeat in blocks would add up.
-        turned = (blocks * signs).sum(1).double() * _signs(turns, len(blocks), BUCKETS)
-        sketch += turned.sum(0)
-        squares += float((blocks * blocks).sum(1).double().sum())
-    return sketch, squares, bad
+    """Sketch, sum of squares, and number of elements that are not finite.
 
-
-def _blocks(tensor: Tensor) -> Iterator[Float[Tensor, "blocks length buckets"]]:
+    Rows of 1024 elements are added up with random signs, which is one product with a vector; what
+    comes out is folded, with random signs again. Half a nanosecond for an element.
+    """
+    chance = torch.Generator().manual_seed(0)
+    folded, squares = torch.zeros(_WIDTH, dtype=torch.float64), 0.0
     flat = tensor.reshape(-1)
-    step = _GROUP * BUCKETS * _LENGTH
-    for at in range(0, flat.numel(), step):
-        part = flat[at : at + step].float()
-        short = -part.numel() % (BUCKETS * _LENGTH)
-        if short:
-            part = torch.nn.functional.pad(part, (0, short))
-        yield part.view(-1, _LENGTH, BUCKETS)
+    for at in range(0, flat.numel(), _ROWS * _WIDTH):
+        rows = _rows(flat[at : at + _ROWS * _WIDTH])
+        folded += (_signs(chance, len(rows)) @ rows).double()
+        squares += float(torch.linalg.vecdot(rows, rows).double().sum())
+    bad = 0 if math.isfinite(squares) else int((~flat.isfinite()).sum())
+    turned = folded * _signs(torch.Generator().manual_seed(1), _WIDTH)
+    return turned.view(-1, BUCKETS).sum(0), squares, bad
 
 
-def _signs(generator: torch.Generator, *shape: int) -> Float[Tensor, "rows cols"]:
-    return torch.randint(2, shape, generator=generator).mul_(2).sub_(1).float()
+def _rows(part: Float[Tensor, " elements"]) -> Float[Tensor, "rows width"]:
+    short = -part.numel() % _WIDTH
+    part = part.float()
+    return (torch.nn.functional.pad(part, (0, short)) if short else part).view(-1, _WIDTH)
+
+
+def _signs(generator: torch.Generator, count: int) -> Float[Tensor, " count"]:
+    return torch.randint(2, (count,), generator=generator).mul_(2).sub_(1).float()
