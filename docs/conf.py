@@ -25,7 +25,7 @@ extensions = [
     "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
 ]
-exclude_patterns = ["_build", "jupyter_execute", "reference/generated/fragments"]
+exclude_patterns = ["_build", "jupyter_execute", "reference/generated/fragments", "results"]
 templates_path = []
 html_theme = "furo"
 html_title = f"joma {version}"

@@ -44,7 +44,7 @@ def audit(
 
     Exits with 1 if something is wrong, with 2 if the audit could not be made.
 
-    Example: joma audit hub:EleutherAI/pythia-70m@step*
+    Example: joma audit 'hub:EleutherAI/pythia-70m@step*'
     """
     auditing = importlib.import_module("joma.sweep.audit")
     with bar("audit") as move:

@@ -40,7 +40,7 @@ def plan(
 ) -> None:
     """Say what a sweep would read, and its time and cost for some workers.
 
-    Example: joma plan hub:EleutherAI/pythia-1.4b@step* --probe rank
+    Example: joma plan 'hub:EleutherAI/pythia-1.4b@step*' --probe rank
     """
     opened = importlib.import_module("joma.sources").open(source)
     store = importlib.import_module("joma.records.store").Store

@@ -41,7 +41,7 @@ def sweep(
 
     Exits with 1 if tasks were put aside because they kept failing.
 
-    Example: joma sweep hub:EleutherAI/pythia-70m@step* --probe rank --out pythia-70m
+    Example: joma sweep 'hub:EleutherAI/pythia-70m@step*' --probe rank --out pythia-70m
     """
     running = importlib.import_module("joma.sweep.run")
     jobs = importlib.import_module("joma.sweep.job")

@@ -13,8 +13,8 @@ FOLDER, SHARED, HUB = "JOMA_DATA", "JOMA_SHARED", "hub"
 def load(name: str = "wikitext-2", *, size: int | None = None) -> Corpus:
     """The corpus, with its vocabulary cut to `size` entries if given.
 
-    Looked for in `$JOMA_DATA/NAME`, then `$JOMA_SHARED/data/NAME` (`../shared` if not set). Nothing
-    is downloaded unless `JOMA_DATA=hub` says so: the word-level version, by `datasets`.
+    Looked for in the folder `JOMA_DATA`, then in `data` below `JOMA_SHARED` (or "../shared").
+    Nothing is downloaded unless `JOMA_DATA` is `hub`: then the word-level version, by `datasets`.
     """
     if os.environ.get(FOLDER) == HUB:
         from joma.data import hub  # noqa: PLC0415  # an edge file: needs joma[hf]
