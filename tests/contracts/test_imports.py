@@ -10,7 +10,7 @@ import pytest
 
 import joma
 
-NAMESPACES = {"data", "metrics", "models", "theory"}
+NAMESPACES = {"analysis", "data", "metrics", "models", "theory"}
 HEAVY = ("torch", "pyarrow", "matplotlib", "scipy", "pandas", "transformers", "ray")
 
 

@@ -10,7 +10,6 @@ import typer
 from rich.console import Console
 
 from joma._core.errors import JomaError
-from joma.report.material import material
 
 PAGE, RECORDS = "joma-demo.html", "joma-demo-records"
 
@@ -37,7 +36,8 @@ def demo(
         logging.getLogger("joma.monitor").setLevel(logging.ERROR)  # alerts are told below
         found = runs.run(records, lambda name: status.update(f"{name} is trained"))
     target = folder / PAGE
-    target.write_text(page.page([material(records)], theory=True), encoding="utf-8", newline="\n")
+    read = [importlib.import_module("joma.report.material").material(records)]
+    target.write_text(page.page(read, theory=True), encoding="utf-8", newline="\n")
     typer.echo(found.invariant)
     typer.echo("\nAttention entropy, in nats:")
     typer.echo("\n".join(f"  {line}" for line in found.shapes))

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from joma import experiments
-from joma.report.material import Claimed, Material, material, stores
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # import Arrow, which other verbs do without
     from joma.experiments._ledger import Row
+    from joma.report.material import Claimed, Material
 
 
 def report(
@@ -37,7 +37,8 @@ def report(
 
     Example: joma report joma-records -o report.html
     """
-    read = [decided(material(path), path) for path in stores(folders)]
+    given = importlib.import_module("joma.report.material")
+    read = [decided(given.material(path), path) for path in given.stores(folders)]
     page = importlib.import_module("joma.report.page")  # needs joma[report]
     text = page.page(read, theory=theory)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +52,7 @@ def report(
         typer.echo("\n".join(str(path) for path in (out, *drawn)))
 
 
-def decided(found: Material, path: Path) -> Material:
+def decided(found: "Material", path: Path) -> "Material":
     """With claims and figure, if these are the records of an experiment."""
     place = path.resolve()
     if len(place.parts) < 4 or place.parts[-3] not in experiments.registry.names():
@@ -76,9 +77,10 @@ def decided(found: Material, path: Path) -> Material:
     return replace(found, claims=_claims(rows), panels=figures.panels(experiment, seen))
 
 
-def _claims(rows: "Sequence[Row]") -> tuple[Claimed, ...]:
+def _claims(rows: "Sequence[Row]") -> "tuple[Claimed, ...]":
+    given = importlib.import_module("joma.report.material")
     return tuple(
-        Claimed(
+        given.Claimed(
             name=row.claim,
             says=row.says,
             verdict=row.verdict,
@@ -92,7 +94,7 @@ def _claims(rows: "Sequence[Row]") -> tuple[Claimed, ...]:
     )
 
 
-def _draw(read: Sequence[Material], wanted: dict[str, Path], theory: bool) -> list[Path]:
+def _draw(read: "Sequence[Material]", wanted: dict[str, Path], theory: bool) -> list[Path]:
     page = importlib.import_module("joma.report.page")
     drawing = importlib.import_module("joma.report.plot")  # needs joma[plot]
     made = []
