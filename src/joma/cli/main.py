@@ -15,6 +15,7 @@ from joma.cli.diagnose import diagnose
 from joma.cli.doctor import doctor
 from joma.cli.errata import errata
 from joma.cli.inspect import inspect
+from joma.cli.keep import keep
 from joma.cli.ls import ls
 from joma.cli.plan import plan
 from joma.cli.plot import plot
@@ -34,7 +35,7 @@ VERBS = (
     *(demo, doctor, ls),
     *(inspect, diagnose, report),
     *(plan, audit, sweep),
-    *(errata, show, run, check, plot),
+    *(errata, show, run, check, plot, keep),
     bench,
 )
 for verb in VERBS:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from joma._core.errors import JomaError, UnknownNameError
 from joma._core.registry import closest
-from joma.experiments import OUT
+from joma.experiments import OUT, _kept
 from joma.experiments.base import Claim, Evidence, Experiment, Finding
 from joma.records.arrow import SCHEMA
 from joma.records.provenance import collect, plain
@@ -78,19 +78,33 @@ def check(
 def evidence(
     name: str, experiment: Experiment[Any], *, preset: str = "ci", out: Path = OUT
 ) -> Evidence | None:
-    """The records of complete seeds; `None` if there are none."""
-    store = Store(place(out, name, preset, experiment))
+    """The records of complete seeds, from a store or a kept file; `None` if there are none."""
+    path = place(out, name, preset, experiment)
+    if _kept.file_of(path).is_file():
+        return Evidence(_kept.load(_kept.file_of(path)))
+    store = Store(path)
     done = store.completed()
     runs = [r for r in store.runs() if _seed_key(name, _seed_of(r)) in done]
     return Evidence(store.read(run=runs)) if runs else None
+
+
+def provenance(
+    name: str, experiment: Experiment[Any], *, preset: str = "ci", out: Path = OUT
+) -> list[dict[str, Any]]:
+    """How the records were made, seed by seed."""
+    path = place(out, name, preset, experiment)
+    if _kept.file_of(path).is_file():
+        return _kept.provenance(_kept.file_of(path))
+    return sorted(Store(path).provenance().values(), key=lambda noted: int(noted["seed"]))
 
 
 def presets_run(name: str, experiment: Experiment[Any], out: Path = OUT) -> list[str]:
     """Presets with a complete seed, the largest (last in `presets`) first."""
     found = []
     for preset in reversed(list(experiment.presets)):
-        done = Store(place(out, name, preset, experiment)).completed()
-        if any(key.startswith(f"{name}/seed") for key in done):
+        path = place(out, name, preset, experiment)
+        done = Store(path).completed()
+        if _kept.file_of(path).is_file() or any(k.startswith(f"{name}/seed") for k in done):
             found.append(preset)
     return found
 

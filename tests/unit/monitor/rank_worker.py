@@ -6,6 +6,7 @@ python rank_worker.py RANK FOLDER CASE …   prints a line of JSON
 import hashlib
 import json
 import logging
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -25,7 +26,7 @@ from joma.models.language import LanguageConfig, LanguageModel
 from joma.monitor.monitor import DEFAULT, Monitor
 from joma.probes.base import AbstractWeightProbe, Need
 
-STEPS, VOCAB = 12, 40
+STEPS, VOCAB = int(os.environ.get("RANK_STEPS", "12")), 40
 
 
 class Log(logging.Handler):

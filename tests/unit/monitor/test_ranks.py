@@ -1,6 +1,7 @@
 """Two ranks are watched as one process is: the same readings, nothing disturbed, no hang."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,12 +25,18 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def ranks(folder):
+    return answers(folder, CASES)
+
+
+def answers(folder, cases, **environment):
+    """What each of two ranks says of every case."""
     workers = [
         subprocess.Popen(
-            [sys.executable, str(WORKER), str(rank), str(folder), *CASES],
+            [sys.executable, str(WORKER), str(rank), str(folder), *cases],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            env=os.environ | environment,
         )
         for rank in (0, 1)
     ]
@@ -45,6 +52,12 @@ def ranks(folder):
 @pytest.mark.parametrize("case", CASES)
 def test_bits_of_both_ranks_stay(ranks, case):
     assert [rank[case]["same"] for rank in ranks] == [True, True]
+
+
+@pytest.mark.slow
+def test_bits_of_both_ranks_stay_for_200_steps(tmp_path):
+    for rank in answers(tmp_path, ["ddp", "fsdp"], RANK_STEPS="200"):
+        assert [rank[case]["same"] for case in ("ddp", "fsdp")] == [True, True]
 
 
 @pytest.mark.parametrize("case", ["ddp", "fsdp", "ddp-raises", "fsdp-raises"])

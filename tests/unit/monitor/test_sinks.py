@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -107,7 +108,15 @@ def test_without_a_wandb_run_the_sink_has_one_of_its_own(tmp_path, offline):
     trained(tmp_path, "wandb")
     assert offline.run is None
     (file,) = tmp_path.glob("wandb/offline-run-*/run-a-b.wandb")
-    assert NAME.encode() in file.read_bytes()
+    assert arrives(NAME.encode(), file)
+
+
+def arrives(words, file, seconds=60):
+    """Whether a file comes to contain some words: W&B writes from a process of its own."""
+    end = time.monotonic() + seconds
+    while words not in file.read_bytes() and time.monotonic() < end:
+        time.sleep(0.1)
+    return words in file.read_bytes()
 
 
 def test_a_sink_whose_package_is_missing_says_what_to_install():

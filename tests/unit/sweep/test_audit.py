@@ -125,12 +125,12 @@ def test_a_frozen_tensor_is_no_duplicate():
 
 
 def test_an_audit_costs_at_most_a_fifth_more_than_a_sweep(tmp_path):
-    """Bytes and CPU of one thread, the least of three interleaved rounds each."""
-    state = {n: t.repeat(8, 8) for n, t in trajectory(1)[0].items()}
+    """Bytes and CPU of one thread, the least of five interleaved rounds each."""
+    state = {n: t.repeat(16, 16) for n, t in trajectory(1)[0].items()}
     states = {f"step{i}": {n: t + 0.01 * i for n, t in state.items()} for i in range(4)}
     source = LocalSource(save(tmp_path / "suite", states))
     spent = {"audit": [], "sweep": []}
-    for i in range(3):
+    for i in range(5):
         start = time.thread_time()
         looked = audit(source).outcome.cost.bytes
         spent["audit"].append(time.thread_time() - start)
