@@ -26,7 +26,7 @@ def _attention(evidence: Evidence, arm: str) -> Panel:
     ]
     return Panel(
         title=f"{_name(arm)}: attention of layer 1, median and range over seeds",
-        value_label="attention by common ancestor (1: no preference)",
+        value_label="attention (1: even)",
         time_label="step",
         lines=tuple(lines),
     )
@@ -42,7 +42,7 @@ def _latents(evidence: Evidence, arm: str) -> Panel:
         lines.append(_line(evidence, f"{arm}_linear", metric, label, dashed=True))
     return Panel(
         title=f"{_name(arm)}: latents in hidden units, median and range over seeds",
-        value_label="mean held-out correlation with a latent",
+        value_label="held-out correlation",
         time_label="step",
         lines=tuple(lines),
     )
