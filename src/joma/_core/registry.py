@@ -6,9 +6,11 @@ no table to edit. Other packages join through the entry-point group of the same 
 """
 
 import difflib
+import functools
 import importlib
 import importlib.util
 import pkgutil
+import sys
 from importlib.metadata import EntryPoints, entry_points
 from typing import Any
 
@@ -64,4 +66,11 @@ class Registry:
         return {name for name in found if name != "base" and not name.startswith("_")}
 
     def _external(self) -> EntryPoints:
-        return entry_points(group=self.package)
+        return _entry_points(self.package, tuple(sys.path))
+
+
+@functools.cache
+def _entry_points(group: str, path: tuple[str, ...]) -> EntryPoints:
+    """Of one group, as installed along `path`: the search reads a file of every package."""
+    del path  # it is there to be the key
+    return entry_points(group=group)

@@ -5,6 +5,7 @@ with the same settings share one file, and every part names the one it was writt
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -130,6 +131,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
+@functools.cache
 def _version(package: str) -> str | None:
     try:
         return version(package)
