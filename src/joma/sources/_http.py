@@ -17,7 +17,7 @@ from joma.sources._bytes import AbstractFiles
 from joma.sources._errors import ChangedFileError, HostileFileError, SourceError
 from joma.sources._index import FileInfo
 from joma.sources._json import anything
-from joma.sources._retry import Retry, TransientError, retried, retry_after
+from joma.sources._retry import NobodyError, Retry, TransientError, retried, retry_after
 from joma.sources._traffic import Traffic
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class Client:
         # The token is for the hub, not for the store that a redirect led to.
         own = url.startswith(f"{self.endpoint}/")
         about = {**build_hf_headers(token=None if own else False), "Accept-Encoding": "identity"}
-        broken = sys.modules[type(session).__module__.partition(".")[0]].HTTPError
+        library = sys.modules[type(session).__module__.partition(".")[0]]
 
         def attempt() -> T:
             try:
@@ -61,7 +61,9 @@ class Client:
                     self.traffic.add(requests=1 + len(response.history))
                     _pass(response)
                     return receive(response)
-            except broken as error:
+            except library.ConnectError as error:
+                raise NobodyError(f"{type(error).__name__} ({error})") from error
+            except library.HTTPError as error:
                 raise TransientError(f"{type(error).__name__} ({error})") from error
 
         return retried(attempt, url, self.retry, self.traffic)

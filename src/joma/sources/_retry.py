@@ -22,6 +22,8 @@ class Retry:
     attempts: int = 9
     first: float = 0.5
     longest: float = 30.0
+    knocks: int = 9
+    """How often to try if there is no connection at all."""
 
     def wait(self, failures: int) -> float:
         """Seconds after this many failures, half of them at random: workers should not march."""
@@ -32,11 +34,19 @@ class Retry:
 class TransientError(Exception):
     """One attempt failed in a way that may pass."""
 
+    advice = "Try again later; what was committed stays."
+
     def __init__(self, reason: str, after: float = 0.0, final: type[SourceError] = SourceError):
         """`after`: seconds the server asked for; `final`: what to raise if it does not pass."""
         super().__init__(reason)
         self.after = after
         self.final = final
+
+
+class NobodyError(TransientError):
+    """There was no connection."""
+
+    advice = "Is there a network? The hub's address is in HF_ENDPOINT, if that is set."
 
 
 def retried(attempt: Callable[[], T], what: str, retry: Retry, traffic: Traffic) -> T:
@@ -47,10 +57,10 @@ def retried(attempt: Callable[[], T], what: str, retry: Retry, traffic: Traffic)
             return attempt()
         except TransientError as error:
             failures += 1
-            if failures >= retry.attempts:
+            nobody = isinstance(error, NobodyError)
+            if failures >= (min(retry.attempts, retry.knocks) if nobody else retry.attempts):
                 raise error.final(
-                    f"{what}: {error}, {failures} times in a row. Try again later; what was "
-                    "committed stays."
+                    f"{what}: {error}, {failures} times in a row. {error.advice}"
                 ) from error
             traffic.add(retries=1)
             time.sleep(max(retry.wait(failures), error.after))

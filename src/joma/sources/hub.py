@@ -7,6 +7,7 @@ bytes are asked for by range, and a revision is pinned to the commit it names wh
 import fnmatch
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, final
 from urllib.parse import quote, urlencode
 
@@ -29,6 +30,7 @@ with extra("hub", packages=("huggingface_hub",), purpose="Reading from the hub")
     from joma.sources._http import Client, HubFiles
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
+_KNOCKS = 4  # two to four seconds in all
 
 
 @final
@@ -120,14 +122,15 @@ class HubSource(AbstractSource):
 
         return self._files.get(revision, made)
 
-    def _client(self) -> Client:
-        return Client(self.endpoint, self.retry, self._traffic)
+    def _client(self, retry: Retry | None = None) -> Client:
+        return Client(self.endpoint, retry or self.retry, self._traffic)
 
     def _refs(self) -> dict[str, str]:
         """Commit of each branch and tag. Kept, so that all workers see the same commits."""
         if self._commits is None:
             path = f"/api/models/{quote(self.repository)}/refs"
-            found = self._client().json(path)
+            # The first question of all: somebody without a network should learn it in seconds.
+            found = self._client(replace(self.retry, knocks=_KNOCKS)).json(path)
             refs = [*_listed(found, "branches"), *_listed(found, "tags")]
             self._commits = {str(r.get("name")): _commit(r, self.repository) for r in refs}
         return self._commits

@@ -84,6 +84,12 @@ def test_a_hub_that_stays_down_ends_with_a_sentence(hub):
         source(hub, retry=Retry(attempts=3, first=0.001)).revisions()
 
 
+def test_without_a_network_the_listing_gives_up_early():
+    found = HubSource("a/b", endpoint="http://127.0.0.1:9", retry=Retry(attempts=99, first=0.001))
+    with pytest.raises(SourceError, match=r"4 times in a row\. Is there a network\?"):
+        found.revisions()
+
+
 def test_the_wait_that_a_server_asks_for_is_kept():
     assert retry_after({"retry-after": "7"}) == 7
     assert retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0
