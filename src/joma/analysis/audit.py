@@ -62,8 +62,12 @@ def audit(table: pa.Table, listing: Sequence[Listed]) -> list[Finding]:
         table: Records, among them `fingerprint_…` as `joma audit` takes them.
         listing: Every revision, in order, also those whose names were not understood.
     """
+    placed = {r.run for r in listing if r.problem is None}
     found = [
-        Finding(Defect.NAME, r.run, (r.name,), r.problem) for r in listing if r.problem is not None
+        Finding(Defect.NAME, r.run, (r.name,), r.problem)
+        for r in listing
+        # Every repository of the hub has a `main`: beside steps it is a copy of one of them.
+        if r.problem is not None and not (r.name == "main" and r.run in placed)
     ]
     found += _unreadable(table, listing)
     for run, suite in suites(table, listing):

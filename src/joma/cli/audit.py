@@ -98,6 +98,9 @@ def _table(result: "Audit") -> Table:
 
 def _summary(result: "Audit") -> str:
     aside = [f"Not looked at: {task}. {why}" for task, why in result.outcome.quarantined.items()]
+    told = {name for f in result.findings for name in f.revisions}
+    left = [r for r in result.outcome.plan.left_out if r.name not in told]
+    aside += [f"Not looked at: {r.name}. {r.problem}" for r in left]
     found = f"{len(result.findings)} findings" if result.findings else "Nothing wrong"
     line = (
         f"{found} in {result.revisions} revisions; {result.tensors} tensors of each looked at. "

@@ -71,6 +71,7 @@ def test_a_fast_start_is_no_jump(rng):
 def test_names_and_gaps_are_found_without_any_fingerprint():
     listing = [Listed(f"step{s}", "run", None, float(s)) for s in (0, 1, 2, 3, 5, 6, 7)]
     listing.append(Listed("old", "run", None, float("nan"), "'old' states no step."))
+    listing.append(Listed("main", "run", None, float("nan"), "'main' states no step."))
     found = audit(SCHEMA.empty_table(), listing)
     assert [f.defect for f in found] == [Defect.NAME, Defect.MISSING]
     assert "4" in found[1].message

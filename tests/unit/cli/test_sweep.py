@@ -83,7 +83,9 @@ def test_a_plan_can_time_this_machine(call, suite):
     assert "at the pace of this machine" in call(*words).stdout
 
 
-def test_an_audit_that_finds_something_exits_with_1_and_says_what(call, suite):
+def test_an_audit_that_finds_something_exits_with_1_and_says_what(call, tmp_path):
+    states = dict(zip([*revision_names(10), "best"], trajectory(11, layers=2), strict=True))
+    suite = str(save(tmp_path / "suite", states))
     result = call("audit", suite)
     assert result.exit_code == 1
     assert "name without a step" in result.stdout
@@ -97,3 +99,5 @@ def test_an_audit_that_finds_nothing_exits_with_0(call, suite):
     result = call("audit", f"{suite}@step*", "--sample", 2)
     assert result.exit_code == 0
     assert "Nothing wrong in 10 revisions" in result.stdout
+    result = call("audit", suite)
+    assert result.exit_code == 0 and "Not looked at: main." in result.stdout
