@@ -1,6 +1,8 @@
 """`joma demo`: a few trainings in seconds, and a page about them."""
 
+import dataclasses
 import importlib
+import json
 import logging
 import time
 from pathlib import Path
@@ -16,6 +18,7 @@ PAGE, RECORDS = "joma-demo.html", "joma-demo-records"
 
 def demo(
     folder: Annotated[Path, typer.Argument(help="Where to write.")] = Path("."),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Train layers of Eqn. 1 and two small language models; write a page about them.
 
@@ -38,6 +41,10 @@ def demo(
     target = folder / PAGE
     read = [importlib.import_module("joma.report.material").material(records)]
     target.write_text(page.page(read, theory=True), encoding="utf-8", newline="\n")
+    if as_json:
+        places = {"page": str(target), "records": str(records)}
+        typer.echo(json.dumps(dataclasses.asdict(found) | places, indent=1))
+        return
     typer.echo(found.invariant)
     typer.echo("\nAttention entropy, in nats:")
     typer.echo("\n".join(f"  {line}" for line in found.shapes))

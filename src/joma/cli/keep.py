@@ -1,6 +1,7 @@
 """`joma keep`: the records of an experiment as one small file, to commit beside the code."""
 
 import importlib
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,7 @@ def keep(
     preset: Annotated[str, typer.Option(help="ci (small) or paper.")] = "ci",
     out: Annotated[Path, typer.Option(help="Folder of the records.")] = experiments.OUT,
     to: Annotated[Path, typer.Option(help="Folder to keep them in.")] = Path("results"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Keep the complete seeds of an experiment as one Parquet file, with their provenance.
 
@@ -32,5 +34,6 @@ def keep(
         )
     place = experiments._runner.place(to, name, preset, experiment)
     noted = experiments._runner.provenance(name, experiment, preset=preset, out=out)
-    kept.save(seen.table, noted, kept.file_of(place))
-    typer.echo(str(kept.file_of(place)))
+    target = kept.file_of(place)
+    kept.save(seen.table, noted, target)
+    typer.echo(json.dumps({"file": str(target)}) if as_json else str(target))
