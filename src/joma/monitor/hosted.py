@@ -39,6 +39,8 @@ class Hosted:
         self.monitor: Monitor | None = None
         """That of the last training; None before the first."""
         self._options = dict(options)
+        self.judge_errors = 0
+        """How often the judge raised in the last training."""
         self._judge: Judge | None = None
         self._tell: Callable[[Alert], None] = _nothing
         self._untrained = True
@@ -92,6 +94,7 @@ class Hosted:
         """
         self.close()
         self._untrained, self._observed, self._told = step == 0, step, {}
+        self.judge_errors = 0
         self._tell = tell or _nothing
         settings = {"out": out, "run": run, **self._options}
         config = dict(settings.pop("config", None) or {})
@@ -151,7 +154,9 @@ class Hosted:
         try:
             return [] if rule is None else list(rule(step, numbers))
         except Exception as problem:  # the monitor would not call again, and `news` counts on it
-            _LOG.warning("%r raised %r at step %d.", rule, problem, step)
+            if not self.judge_errors:
+                _LOG.warning("%r raised %r at step %d; said once.", rule, problem, step)
+            self.judge_errors += 1
             return []
 
     def _alerted(self, alert: Alert) -> None:

@@ -165,10 +165,11 @@ def test_alerts_reach_the_callback_and_another_judge_silences_the_verdict(tmp_pa
 
 def test_a_judge_that_raises_costs_no_reading(tmp_path, caplog):
     trainer = hf_trainer(tmp_path, max_steps=2, save_strategy="no", logging_steps=1)
-    watch(trainer, every=1, judge=lambda step, numbers: 1 / 0)
+    watched = watch(trainer, every=1, judge=lambda step, numbers: 1 / 0)
     trainer.train()
     assert [e.get("joma/step") for e in trainer.state.log_history] == [1, 2, None]
-    assert "ZeroDivisionError" in caplog.text
+    assert caplog.text.count("ZeroDivisionError") == 1
+    assert watched.judge_errors == 3
 
 
 def test_mistakes_are_refused_when_watch_is_called(tmp_path):
