@@ -1,4 +1,5 @@
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 # Before NumPy and torch start their threads: tests use small arrays, where threads only wait.
@@ -24,6 +25,17 @@ def pytest_collection_modifyitems(config, items):
 def rng() -> np.random.Generator:
     """A seeded generator: tests never touch the global random state."""
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Two threads on a busy machine stall small operations by orders of magnitude."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

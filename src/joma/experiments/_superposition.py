@@ -17,6 +17,14 @@ LEAST = 3  # contexts of a unit that share a word, for the word to be a pattern
 CHANCE = 1e-3  # that as many would share it, if they were drawn at random
 
 
+def counted(top: int, things: str) -> str:
+    """What `Relatedness.superposed` counts, for the rule of a claim."""
+    return (
+        f"share of units whose {top} highest {things} have two patterns (words of >= {LEAST}"
+        f" {things}, by chance with p < {CHANCE}) less alike than the median pair of words"
+    )
+
+
 class Relatedness(NamedTuple):
     """Of the contexts of each unit."""
 

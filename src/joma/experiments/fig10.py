@@ -200,10 +200,7 @@ def _line(evidence: Evidence, metric: str, arm: str, layer: int) -> Line:
     )
 
 
-_WHAT = (
-    f"share of units whose {TOP} highest positions have two patterns (words of >= {statistic.LEAST}"
-    f" positions, by chance with p < {statistic.CHANCE}) less alike than the median pair of words"
-)
+_WHAT = statistic.counted(TOP, "positions")
 
 EXPERIMENT = Experiment(
     title="Units that fire for unrelated contexts, over the checkpoints of a suite.",

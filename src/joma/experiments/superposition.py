@@ -214,10 +214,7 @@ def figure(evidence: Evidence) -> tuple[Panel, ...]:
     )
 
 
-_WHAT = (
-    f"share of units whose {TOP} highest contexts have two patterns (words of >= {statistic.LEAST}"
-    f" contexts, by chance with p < {statistic.CHANCE}) less alike than the median pair of words"
-)
+_WHAT = statistic.counted(TOP, "contexts")
 
 EXPERIMENT = Experiment(
     title="Units that fire for unrelated contexts: trained, untrained, and by chance.",

@@ -141,14 +141,6 @@ def test_rows_tell_what_the_model_was_looking_at(whole):
     assert {r["tokens"] for r in rows if r["step"] == 10.0} == {480}
 
 
-@pytest.fixture
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.usefixtures("one_thread")
 class TestInOneProcess:
     def test_training_leaves_the_global_random_state_alone(self, tmp_path):

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from joma.probes.base import AttentionCall
+from joma.probes.base import AttentionCall, Place
+from joma.probes.sums import combine
 
 
 @dataclass(frozen=True)
@@ -147,3 +148,11 @@ TILES = {
     },
 }  # fmt: skip
 CASES = FUSED | TILES
+
+
+def readings(probe, *calls):
+    """What a probe says of some calls of one layer, by metric and head."""
+    sums = probe.observe(calls[0])
+    for call in calls[1:]:
+        sums = combine(sums, probe.observe(call))
+    return {(r.metric, r.head): r for r in probe.readings(Place(layer=0), sums)}

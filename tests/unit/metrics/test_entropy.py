@@ -12,10 +12,9 @@ from joma.bench._attention import coverage
 from joma.metrics import _attention, _fused, entropy, logits
 from joma.metrics._attention import statistics
 from joma.metrics.entropy import PROBE, AttentionEntropyProbe, attention_entropy, plan
-from joma.probes.base import AttentionCall, Place
-from joma.probes.sums import combine
+from joma.probes.base import AttentionCall
 from joma.records.schema import OK, Bound
-from unit.metrics.dense import CASES, FUSED, TILES, dense, left_padding, toy
+from unit.metrics.dense import CASES, FUSED, TILES, dense, left_padding, readings, toy
 
 # The same sums in another order, in float64.
 EXACT = 1e-12
@@ -23,20 +22,7 @@ EXACT = 1e-12
 SINGLE = 1e-5
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small operations on several threads wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-def readings(probe, *calls):
-    sums = probe.observe(calls[0])
-    for call in calls[1:]:
-        sums = combine(sums, probe.observe(call))
-    return {(r.metric, r.head): r for r in probe.readings(Place(layer=0), sums)}
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def means(probe, *calls, metric="attention_entropy"):

@@ -16,10 +16,8 @@ from joma.metrics.logits import (
     sink_free_entropy,
     sink_mass,
 )
-from joma.probes.base import Place
-from joma.probes.sums import combine
 from joma.records.schema import Bound
-from unit.metrics.dense import CASES, dense, left_padding, random, toy
+from unit.metrics.dense import CASES, dense, left_padding, random, readings, toy
 
 # The same sums in another order, in float64.
 EXACT = 1e-12
@@ -27,20 +25,7 @@ EXACT = 1e-12
 LOGIT = 1e-4
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small operations on several threads wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-def readings(probe, *calls):
-    sums = probe.observe(calls[0])
-    for call in calls[1:]:
-        sums = combine(sums, probe.observe(call))
-    return {(r.metric, r.head): r for r in probe.readings(Place(layer=0), sums)}
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def single(call):

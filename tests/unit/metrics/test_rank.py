@@ -31,13 +31,7 @@ RTOL = 1e-3
 LARGE = (700, 600)  # just above the size where all eigenvalues are computed
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Two threads on a busy machine stall small operations by orders of magnitude."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture

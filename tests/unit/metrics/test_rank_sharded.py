@@ -1,11 +1,10 @@
 """Two processes that own the rows of a matrix together, with gloo."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from unit.ranks import answers
 
 # Sums over shards are taken in another order, in float32.
 SINGLE = 1e-6
@@ -17,22 +16,7 @@ LARGE = ["even", "uneven", "one empty"]
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     store = tmp_path_factory.mktemp("gloo") / "store"
-    workers = [
-        subprocess.Popen(
-            [sys.executable, str(WORKER), str(rank), str(store)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in (0, 1)
-    ]
-    try:
-        outputs = [worker.communicate(timeout=240) for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
-    assert [worker.returncode for worker in workers] == [0, 0], outputs
-    return [json.loads(out.splitlines()[-1]) for out, _ in outputs]
+    return answers(WORKER, store)
 
 
 @pytest.mark.parametrize("name", LARGE)

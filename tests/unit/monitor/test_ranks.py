@@ -1,15 +1,12 @@
 """Two ranks are watched as one process is: the same readings, nothing disturbed, no hang."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from joma.records.store import Store
 from unit.monitor.rank_worker import model, train
+from unit.ranks import answers
 
 WORKER = Path(__file__).with_name("rank_worker.py")
 CASES = ["ddp", "fsdp", "ddp-raises", "fsdp-raises", "ddp-budget", "ddp-plain", "fsdp-plain"]
@@ -25,28 +22,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def ranks(folder):
-    return answers(folder, CASES)
-
-
-def answers(folder, cases, **environment):
-    """What each of two ranks says of every case."""
-    workers = [
-        subprocess.Popen(
-            [sys.executable, str(WORKER), str(rank), str(folder), *cases],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | environment,
-        )
-        for rank in (0, 1)
-    ]
-    try:
-        outputs = [worker.communicate(timeout=240) for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
-    assert [worker.returncode for worker in workers] == [0, 0], outputs
-    return [json.loads(out.splitlines()[-1]) for out, _ in outputs]
+    return answers(WORKER, folder, *CASES)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -56,7 +32,7 @@ def test_bits_of_both_ranks_stay(ranks, case):
 
 @pytest.mark.slow
 def test_bits_of_both_ranks_stay_for_200_steps(tmp_path):
-    for rank in answers(tmp_path, ["ddp", "fsdp"], RANK_STEPS="200"):
+    for rank in answers(WORKER, tmp_path, "ddp", "fsdp", RANK_STEPS="200"):
         assert [rank[case]["same"] for case in ("ddp", "fsdp")] == [True, True]
 
 
