@@ -62,5 +62,12 @@ def _math(match):
     return f"{before}:math:`{' '.join(formula.split())}`{after}"
 
 
+def _heading_levels(app, pagename, templatename, context, doctree):
+    """Sphinx makes headings of captions and leaves out their level, which screen readers need."""
+    tree, role = context.get("furo_navigation_tree", ""), 'role="heading"'
+    context["furo_navigation_tree"] = tree.replace(role, f'{role} aria-level="2"')
+
+
 def setup(app):
     app.connect("autodoc-process-docstring", _dollars_to_math)
+    app.connect("html-page-context", _heading_levels, priority=900)  # after the theme's own

@@ -1,0 +1,37 @@
+"""The front page of the docs in a real browser, after `sphinx-build docs docs/_build/html`."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from browser.drive import CHROMIUM, Browser
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium on the PATH")
+
+
+@pytest.fixture(scope="module")
+def front(root):
+    path = root / "docs/_build/html/index.html"
+    if not path.exists():
+        pytest.skip("needs the built docs: sphinx-build docs docs/_build/html")
+    return path
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_the_front_page_fits_and_says_no_error(front, width):
+    with Browser() as browser:
+        seen = browser.open(front, width=width)
+    assert seen.overflow <= 0
+    assert [line for line in seen.console if line.startswith("error")] == []
+
+
+def test_axe_finds_nothing_serious_on_the_front_page(front):
+    axe = os.environ.get("JOMA_AXE")
+    if not axe:
+        pytest.skip("needs axe-core: npm install axe-core, and JOMA_AXE=…/axe-core/axe.min.js")
+    with Browser() as browser:
+        for dark in (False, True):
+            seen = browser.open(front, height=3000, dark=dark, axe=Path(axe))
+            bad = [v for v in seen.violations if v["impact"] in ("serious", "critical")]
+            assert bad == []
