@@ -187,6 +187,11 @@ def _loss(stretch: Stretch, i: int, word: Verdict, limits: Calibration) -> str:
     gain, due = float(stretch.gain[i]), limits.grace * float(stretch.since[i])
     gained = "is not a number" if math.isnan(gain) else f"has gained {gain:.1%} since then"
     bar = f"of runs that learn on gains {limits.gain:.0%} by step {due:g}"
+    if word.alarm and gain >= limits.gain:  # it came late: the alarm stays until the layer is back
+        late = (
+            f"had not gained {limits.gain:.0%} by step {due:g}, as that of runs that learn on has"
+        )
+        return f"The loss {late}; by now it {gained}. Rests on {limits.says}. {TRY}"
     if word.alarm:
         return f"The loss {gained}; that {bar}. Rests on {limits.says}. {TRY}"
     if word is Verdict.CANNOT_SAY:

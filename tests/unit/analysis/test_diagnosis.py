@@ -72,6 +72,13 @@ def test_the_loss_has_its_time_before_an_alarm():
     assert "by step 40" in found.message
 
 
+def test_a_loss_that_falls_too_late_is_said_to_have_come_late():
+    (found,) = say(NARROW, np.where(STEPS > 40, 4.0, STALLS))
+    assert found.verdict == "attention collapsing"
+    assert "had not gained 10% by step 40" in found.message
+    assert "by now it has gained 20.0%" in found.message
+
+
 def test_large_logits_under_a_loss_that_stalls_are_exploding():
     (found,) = say(FLAT, STALLS, np.where(STEPS >= 30, 80.0, 1.0))
     assert (found.verdict, found.since) == ("logits exploding", 30)
