@@ -6,7 +6,6 @@ trained in the experiment's folder and saved as public suites are.
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -103,8 +102,7 @@ def swept(
             f"{source.spec} holds {len(runs)} training runs ({', '.join(runs[:3])}, …); an "
             "experiment reads one. Choose it: KIND:WHERE@REVISIONS."
         )
-    with import_module("joma.experiments._suite_hf").quiet() if text else nullcontext():
-        outcome = Sweep(source, probes, out=out, text=text).run()
+    outcome = Sweep(source, probes, out=out, text=text).run()
     for task, reason in outcome.quarantined.items():
         raise JomaError(f"{len(outcome.quarantined)} tasks were not done. {task}: {reason}")
     return outcome.store.read()

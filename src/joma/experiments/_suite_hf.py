@@ -4,10 +4,7 @@ The model is transformers' GPT-NeoX, and every revision is a directory as on the
 tokeniser and sharded weights: safetensors at even places, `.bin` at odd ones.
 """
 
-import logging
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +19,7 @@ from joma.data.text import UNKNOWN, Vocabulary, batchify, vocabulary, window, wi
 from joma.experiments._suite import SUITE, Suite, content
 from joma.experiments._training import Measurement, train
 from joma.records.store import Store
+from joma.sweep.text import quiet
 
 with extra("hf", packages=("transformers", "tokenizers"), purpose="Making a suite"):
     from huggingface_hub import save_torch_state_dict
@@ -30,7 +28,6 @@ with extra("hf", packages=("transformers", "tokenizers"), purpose="Making a suit
     from tokenizers.normalizers import Lowercase
     from tokenizers.pre_tokenizers import WhitespaceSplit
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedTokenizerFast
-    from transformers.utils import logging as shown
 
 CLIP = 1.0
 WINDOWS = 8  # of the validation text, for the loss
@@ -138,17 +135,3 @@ def _convert(folder: Path, shard: int) -> None:
         file.unlink()
     (folder / "model.safetensors.index.json").unlink(missing_ok=True)
     save_torch_state_dict(state, folder, max_shard_size=shard, safe_serialization=False)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without the bars and reports that transformers shows for every revision."""
-    bars, before = shown.is_progress_bar_enabled(), logging.root.manager.disable
-    shown.disable_progress_bar()  # type: ignore[no-untyped-call]
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(before)
-        if bars:
-            shown.enable_progress_bar()  # type: ignore[no-untyped-call]

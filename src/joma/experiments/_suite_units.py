@@ -1,4 +1,4 @@
-"""Edge file for joma[hf]: what the MLP units of a checkpoint do on sentences.
+"""What the MLP units of a checkpoint do on sentences; needs joma[hf].
 
 Token ids of any tokeniser become words of a small vocabulary: the most frequent tokens of a
 background text, and 0 for all the others.
@@ -14,18 +14,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from joma._core.errors import JomaError
-from joma._core.extras import extra
 from joma._core.typing import Array
 from joma.architectures.base import find, locate
-from joma.experiments._suite_hf import quiet
 from joma.probes import hidden, live
 from joma.probes.base import HiddenCall, Place
 from joma.probes.slots import AbstractReceiver
 from joma.probes.weights import Weights, place_of
 from joma.sources.base import AbstractSource
-
-with extra("hf", packages=("transformers",), purpose="Showing sentences to a model"):
-    from transformers import AutoModel, AutoTokenizer
+from joma.sweep.text import loaded, tokeniser
 
 
 class Read(NamedTuple):
@@ -48,17 +44,16 @@ def read(
     longest: int,
 ) -> Read:
     """Sentences as tokens of the suite's tokeniser, each cut to `longest`, and as words."""
-    with quiet():
-        tokeniser = AutoTokenizer.from_pretrained(**source.pretrained(revision))
+    words_of = tokeniser(source, revision)
 
     def ids(text: str) -> list[int]:
-        found: list[int] = tokeniser(text, add_special_tokens=False, verbose=False)["input_ids"]
+        found: list[int] = words_of(text, add_special_tokens=False, verbose=False)["input_ids"]
         return found
 
     rows = [torch.tensor(row) for s in sentences if len(row := ids(s)[:longest]) > 1]
     if not rows:
         raise JomaError(f"None of the {len(sentences)} sentences has two tokens: nothing to read.")
-    place = _places(ids(background), tokeniser.unk_token_id, words)
+    place = _places(ids(background), words_of.unk_token_id, words)
     return Read(
         tuple(rows),
         np.concatenate([_words(row[:-1].tolist(), place) for row in rows]),
@@ -71,8 +66,7 @@ def layers(
     source: AbstractSource, revision: str, sentences: Sequence[Tensor]
 ) -> Iterator[tuple[int, Float[Array, "samples embed"], Float[Array, "samples hidden"]]]:
     """Inputs and pre-activations of each lower MLP matrix, at every position but the last."""
-    with quiet():
-        model = AutoModel.from_pretrained(**source.pretrained(revision), dtype=torch.float32).eval()
+    model = loaded(source, revision)
     shapes = live.shapes(live.tensors(model))
     anatomy = locate(find(shapes, [model.config.model_type])[1], shapes)
     # Of an MLP with a gate, the last lower matrix is the one that the gate multiplies.

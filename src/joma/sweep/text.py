@@ -3,7 +3,10 @@
 Weights of a whole model are needed here, so transformers loads it, from the same source.
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -19,15 +22,14 @@ from joma.sweep.job import Text
 
 with extra("hf", packages=("transformers",), purpose="Watching a model read a text"):
     from transformers import AutoModel, AutoTokenizer
+    from transformers.utils import logging as shown
 
 
 def readings(
     source: AbstractSource, revision: str, text: Text, probes: Mapping[str, AbstractStreamProbe]
 ) -> dict[str, list[Reading]]:
     """What each probe reads of one revision, in float32, sequence by sequence."""
-    where = source.pretrained(revision)
-    model = AutoModel.from_pretrained(**where, dtype=torch.float32).eval()
-    tokens = sequences(AutoTokenizer.from_pretrained(**where), text)
+    model, tokens = loaded(source, revision), sequences(tokeniser(source, revision), text)
     found: dict[str, list[Reading]] = {}
     for name, probe in probes.items():
         with torch.no_grad(), observe(model, [probe], example={"input_ids": tokens[:1]}) as seen:
@@ -35,6 +37,47 @@ def readings(
                 model(input_ids=row[None])
         found[name] = list(seen.readings())
     return found
+
+
+def loaded(source: AbstractSource, revision: str) -> Any:
+    """The model of a revision in float32, without its head.
+
+    Raises:
+        JomaError: Weights are missing; transformers would fill them at random and go on.
+    """
+    where: dict[str, Any] = source.pretrained(revision)
+    with quiet():
+        model, about = AutoModel.from_pretrained(
+            **where, dtype=torch.float32, output_loading_info=True
+        )
+    # A pooler follows the last layer, and checkpoints of language models rightly have none.
+    missing = sorted(name for name in about["missing_keys"] if not name.startswith("pooler."))
+    if missing:
+        raise JomaError(
+            f"Revision {revision!r} lacks {len(missing)} weights of its model, among them "
+            f"{missing[0]}: what it does with others in their place would mean nothing."
+        )
+    return model.eval()
+
+
+def tokeniser(source: AbstractSource, revision: str) -> Any:
+    """That of a revision."""
+    with quiet():
+        return AutoTokenizer.from_pretrained(**source.pretrained(revision))
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the bars and reports that transformers shows for every revision."""
+    bars, before = shown.is_progress_bar_enabled(), logging.root.manager.disable
+    shown.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+        if bars:
+            shown.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def sequences(tokenizer: object, text: Text) -> Int[Tensor, "sequences length"]:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from joma._core.errors import JomaError
 from joma.metrics.coherence import MlpCoherenceProbe
@@ -17,6 +18,7 @@ from joma.sources.memory import MemorySource
 from joma.sweep import plan as planning, quarantine
 from joma.sweep.engines import registry
 from joma.sweep.engines.base import AbstractEngine
+from joma.sweep.job import Text
 from joma.sweep.plan import plan
 from joma.sweep.run import Sweep
 from unit.sweep.logged import LoggedSource, reads
@@ -222,12 +224,11 @@ def test_where_nothing_works_the_sweep_says_so(tmp_path):
         Sweep(memory(20), {"broken": Broken()}, out=tmp_path).run()
 
 
-@pytest.mark.hf
-def test_entropy_of_a_text_is_measured_through_transformers(tmp_path):
+@pytest.fixture
+def pretrained(tmp_path):
+    """A suite as transformers saves one, with a tokeniser of four words."""
     transformers = pytest.importorskip("transformers")
     from tokenizers import Tokenizer, models, pre_tokenizers
-
-    from joma.sweep.job import Text
 
     words = {word: i for i, word in enumerate(["[UNK]", "a", "b", "c"])}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
@@ -242,14 +243,30 @@ def test_entropy_of_a_text_is_measured_through_transformers(tmp_path):
         model = transformers.GPTNeoXForCausalLM(config)
         model.save_pretrained(tmp_path / "suite" / f"checkpoint-{step}")
         fast.save_pretrained(tmp_path / "suite" / f"checkpoint-{step}")
-    done = Sweep(
-        str(tmp_path / "suite"),
-        ["entropy", "rank"],
-        out=tmp_path / "out",
-        text=Text("a b c a b c a b c a b c", length=4, sequences=3),
-    ).run()
+    return tmp_path / "suite"
+
+
+TEXT = Text("a b c a b c a b c a b c", length=4, sequences=3)
+
+
+@pytest.mark.hf
+def test_entropy_of_a_text_is_measured_through_transformers(pretrained, tmp_path, capfd):
+    capfd.readouterr()
+    done = Sweep(str(pretrained), ["entropy", "rank"], out=tmp_path / "out", text=TEXT).run()
+    assert capfd.readouterr() == ("", "")
     found = done.store.read(metric="attention_entropy").to_pylist()
     assert {(row["step"], row["layer"]) for row in found} == {(0, 0), (0, 1), (10, 0), (10, 1)}
     assert {row["sequence_length"] for row in found} == {4}
     assert {row["context"] for row in found} == {"probe"}
     assert done.store.read(metric="stable_rank").num_rows == 4
+
+
+@pytest.mark.hf
+def test_a_model_with_weights_missing_is_not_measured(pretrained, tmp_path):
+    for path in pretrained.glob("*/model.safetensors"):
+        kept = {k: v for k, v in load_file(path).items() if "layers.1.attention" not in k}
+        save_file(kept, path, metadata={"format": "pt"})
+    done = Sweep(str(pretrained), ["entropy"], out=tmp_path / "out", text=TEXT).run()
+    rows = done.store.read().to_pylist()
+    assert len(rows) == 2 and all(math.isnan(row["value"]) for row in rows)
+    assert all("weights of its model, among them layers.1" in row["status"] for row in rows)
