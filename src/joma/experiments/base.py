@@ -47,6 +47,8 @@ class Verdict(StrEnum):
     FAILS = "fails"
     NOT_DISTINGUISHABLE = "not distinguishable from control"
     """The effect is there, and it is there in the control as well: no evidence for the claim."""
+    UNDECIDED = "not decided by these records"
+    """They lack what the rule asks for; the note says what would bring it."""
 
     @classmethod
     def of(cls, *, effect: bool | np.bool_, control: bool | np.bool_) -> "Verdict":

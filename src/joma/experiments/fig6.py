@@ -74,7 +74,7 @@ def validation(evidence: Evidence) -> Finding:
         found = evidence.curves("loss", arm=SMALL_ONE)
         numbers = {"loss at the end": [c.values[-1] for c in found]}
         return Finding.over_seeds(
-            Verdict.FAILS, numbers, "Another vocabulary than the authors': needs the paper preset."
+            Verdict.UNDECIDED, numbers, "Another vocabulary than the authors': needs preset paper."
         )
     found = evidence.curves("loss", arm=ONE)
     ours = {step: np.array([c.at(step) for c in found]) for step in AUTHORS}

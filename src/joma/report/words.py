@@ -36,7 +36,12 @@ SHOWN: Final = {
     Verdict.SPARSE: "calm",
     Verdict.NO_WARNING: "calm",
 }
-_CLAIMS: Final = {"fails": "alarm", "not distinguishable from control": "unsure", "holds": "calm"}
+_CLAIMS: Final = {
+    "fails": "alarm",
+    "not distinguishable from control": "unsure",
+    "not decided by these records": "unsure",
+    "holds": "calm",
+}
 """What claims may be, and how that is shown; the first of these come first."""
 
 

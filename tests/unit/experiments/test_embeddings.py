@@ -65,6 +65,7 @@ def test_vectors_grow_alike_only_if_drift_does_not(own, drift, verdict):
 
 def test_absent_weights_are_said_to_be_absent():
     finding = embeddings.pretrained_orthogonal(judged(**{SUITE: [1.0, 1.0]}))
+    assert finding.verdict is Verdict.UNDECIDED
     assert "not installed" in finding.note
     assert all(math.isnan(v) for v in finding.numbers.values())
 
