@@ -1,6 +1,7 @@
 """`joma check`: decide claims from records, and print the ledger."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -43,7 +44,7 @@ def check(
     if as_json:
         typer.echo(json.dumps([row.plain() for row in rows], indent=1))
     else:
-        Console().print(_table(rows))
+        _print(rows)
 
 
 def _rows(target: str | None, everything: bool, preset: str | None, out: Path) -> "list[Row]":
@@ -65,22 +66,31 @@ def _rows(target: str | None, everything: bool, preset: str | None, out: Path) -
     return experiments._ledger.rows(out, preset=preset, names=[target])
 
 
-def _table(rows: "Sequence[Row]") -> Table:
-    table = Table(title="Claims of arXiv:2310.00535", show_lines=True)
-    table.add_column("claim", ratio=4)
-    table.add_column("verdict", ratio=2)
-    table.add_column(escape("numbers: median [lowest, highest]"), ratio=4)
-    table.add_column("control", ratio=3)
-    table.add_column("reproduce", ratio=3)
+def _print(rows: "Sequence[Row]") -> None:
+    """A block for each claim, which reads at any width, and how many have each verdict."""
+    console = Console()
     for row in rows:
         colour = COLOURS.get(row.verdict, "dim")
-        seeds = f"\nSeeds: {row.finding.seeds}. {row.finding.note}" if row.finding else ""
         name = f"{row.experiment}: {row.claim}" if row.claim else row.experiment
-        table.add_row(
-            f"[bold]{escape(name)}[/bold]\n{escape(row.says)}",
-            f"[{colour}]{row.verdict}[/{colour}]",
-            escape(row.numbers() + seeds.rstrip()),
-            escape(row.control),
-            escape(row.command) or "-",
-        )
-    return table
+        console.print(f"[bold]{escape(name)}[/bold]: [{colour}]{row.verdict}[/{colour}]")
+        block = Table.grid(padding=(0, 2, 0, 0))
+        block.add_column(min_width=11, no_wrap=True)
+        block.add_column()
+        seeds = f"{row.finding.seeds}. {row.finding.note}".rstrip() if row.finding else ""
+        lines = {
+            "  says": row.says,
+            "  holds if": row.rule,
+            "  control": row.control,
+            "  numbers": row.numbers(),
+            "  seeds": seeds,
+            "  reproduce": row.command,
+        }
+        for label, text in lines.items():
+            if text:
+                block.add_row(label, escape(text))
+        console.print(block)
+        console.print()
+    tally = Counter(row.verdict for row in rows)
+    console.print("; ".join(f"{verdict}: {count}" for verdict, count in tally.most_common()))
+    if any(row.finding for row in rows):
+        console.print("Numbers are medians over seeds, with [lowest, highest].", markup=False)

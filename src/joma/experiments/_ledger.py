@@ -28,7 +28,7 @@ class Row:
 
     def numbers(self) -> str:
         """Medians and ranges over the seeds, in one line."""
-        return "" if self.finding is None else ", ".join(_numbers(self.finding))
+        return "" if self.finding is None else "; ".join(_numbers(self.finding))
 
     def plain(self) -> dict[str, Any]:
         """For JSON, which knows no nan."""
@@ -100,8 +100,13 @@ def _row(name: str, claim: Claim, preset: str, finding: Finding | None) -> Row:
 
 def _numbers(finding: Finding) -> Iterator[str]:
     for name, value in finding.numbers.items():
-        low, high = (f"{x:.3g}" for x in finding.spread[name])
-        yield f"{name} {value:.3g}" + (f" [{low}, {high}]" if low != high else "")
+        low, high = (_short(x) for x in finding.spread[name])
+        yield f"{name} {_short(value)}" + (f" [{low}, {high}]" if low != high else "")
+
+
+def _short(value: float) -> str:
+    """Three digits; steps and other counts whole."""
+    return f"{value:.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.3g}"
 
 
 def _finite(value: float) -> float | None:
