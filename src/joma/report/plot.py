@@ -104,8 +104,11 @@ def _draw_lines(ax: Any, panel: Panel) -> None:
         _draw_reference(ax, reference, vertical=reference.axis == "time")
     ax.set(xlabel=panel.time_label, ylabel=panel.value_label)
     if panel.log_time:
-        positive = all(np.all(line.x > 0) for line in panel.lines)
-        ax.set_xscale("log" if positive else "symlog")
+        times = np.concatenate([line.x for line in panel.lines])
+        # From 0 to the first time after it there is nothing to stretch.
+        first = times[times > 0].min(initial=math.inf)
+        linear = {"linthresh": first if math.isfinite(first) else 1.0, "linscale": 0.5}
+        ax.set_xscale(**({"value": "log"} if np.all(times > 0) else {"value": "symlog"} | linear))
     ax.set_yscale("log" if panel.log_value else "linear")
     ax.set(xlim=panel.time_range, ylim=panel.value_range)
     _legend(ax)
@@ -211,12 +214,13 @@ def _ticks(labels: tuple[str, ...], every: bool) -> range:
 
 def _draw_numbers(ax: Any, heat: HeatMap, middle: float) -> None:
     size = 6 if len(heat.columns) >= _MANY else 7
+    form = "g" if np.all(np.isin(heat.values, (0, 1))) else ".2f"
     for (row, column), value in np.ndenumerate(heat.values):
         if not np.isnan(value):
             # The lower half of the map is dark.
             colour = "white" if value < middle else "black"
             style = {"color": colour, "fontsize": size, "ha": "center", "va": "center"}
-            ax.text(column, row, f"{value:.2f}", **style)
+            ax.text(column, row, format(value, form), **style)
 
 
 def _draw_groups(ax: Any, groups: tuple[str, ...]) -> None:
