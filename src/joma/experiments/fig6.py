@@ -65,7 +65,7 @@ def dip_and_bounce(evidence: Evidence) -> Finding:
         "lowest of all": [_lowest(c, 0)[1] for c in found],
         "lowest of all at": [_lowest(c, 0)[0] for c in found],
     }
-    note = "Says nothing about its cause: see contrast, where models without an MLP do the same."
+    note = "Says nothing about its cause: contrast asks which part of the model is needed."
     return Finding.over_seeds(Verdict.of(effect=effect, control=False), numbers, note)
 
 

@@ -100,7 +100,7 @@ def entropy_bounces(evidence: Evidence) -> Finding:
     return Finding.over_seeds(
         Verdict.of(effect=any(held), control=False),
         numbers,
-        "Says nothing about its cause: see contrast, where models without an MLP do the same.",
+        "Says nothing about its cause: contrast asks which part of the model is needed.",
     )
 
 
