@@ -55,8 +55,8 @@ def _number(finding: Finding, name: str) -> str:
         return finding.note
     if name not in finding.numbers:
         raise KeyError(f"No number {name!r}; there are: {', '.join(finding.numbers)}.")
-    low, high = (f"{x:.3g}" for x in finding.spread[name])
-    middle = f"{finding.numbers[name]:.3g}"
+    low, high = (experiments._ledger.short(x) for x in finding.spread[name])
+    middle = experiments._ledger.short(finding.numbers[name])
     return middle if low == high else f"{middle} [{low}, {high}]"
 
 

@@ -100,11 +100,11 @@ def _row(name: str, claim: Claim, preset: str, finding: Finding | None) -> Row:
 
 def _numbers(finding: Finding) -> Iterator[str]:
     for name, value in finding.numbers.items():
-        low, high = (_short(x) for x in finding.spread[name])
-        yield f"{name} {_short(value)}" + (f" [{low}, {high}]" if low != high else "")
+        low, high = (short(x) for x in finding.spread[name])
+        yield f"{name} {short(value)}" + (f" [{low}, {high}]" if low != high else "")
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
     """Three digits; steps and other counts whole."""
     return f"{value:.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.3g}"
 
