@@ -91,7 +91,7 @@ class Curve(NamedTuple):
     steps: Float[Array, " times"]
     values: Float[Array, " times"]
 
-    def at(self, step: float) -> float:
+    def at(self, step: float | int) -> float:
         """The value at the recorded step nearest to `step`."""
         return float(self.values[np.abs(self.steps - step).argmin()])
 

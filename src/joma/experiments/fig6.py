@@ -141,7 +141,7 @@ def _lowest(curve: Curve, first: int) -> tuple[float, float]:
     return float(curve.steps[late][i]), float(curve.values[late][i])
 
 
-def _around(curve: Curve, step: float) -> float:
+def _around(curve: Curve, step: float | int) -> float:
     """Mean of the values within 250 steps of `step`."""
     return float(curve.values[np.abs(curve.steps - step) <= 250].mean())
 

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from joma._core.extras import extra
+from joma._core.typing import Array
 from joma.report.panels import Dot, HeatMap, Line, Panel, Reference
 
 with extra("plot", packages=("matplotlib",), purpose="Drawing a figure"):
@@ -104,14 +106,23 @@ def _draw_lines(ax: Any, panel: Panel) -> None:
         _draw_reference(ax, reference, vertical=reference.axis == "time")
     ax.set(xlabel=panel.time_label, ylabel=panel.value_label)
     if panel.log_time:
-        times = np.concatenate([line.x for line in panel.lines])
-        # From 0 to the first time after it there is nothing to stretch.
-        first = times[times > 0].min(initial=math.inf)
-        linear = {"linthresh": first if math.isfinite(first) else 1.0, "linscale": 0.5}
-        ax.set_xscale(**({"value": "log"} if np.all(times > 0) else {"value": "symlog"} | linear))
+        _log_time(ax, np.concatenate([line.x for line in panel.lines]))
     ax.set_yscale("log" if panel.log_value else "linear")
     ax.set(xlim=panel.time_range, ylim=panel.value_range)
     _legend(ax)
+
+
+def _log_time(ax: Any, times: Float[Array, " time"]) -> None:
+    """A log axis; with 0 on it, one that begins at the first time after 0, with nothing between."""
+    if np.all(times > 0):
+        ax.set_xscale("log")
+        return
+    first, last = times[times > 0].min(initial=math.inf), times.max()
+    if not math.isfinite(first):
+        return
+    ax.set_xscale("symlog", linthresh=first, linscale=0.5)
+    decades = range(math.ceil(math.log10(first)), math.floor(math.log10(last)) + 1)
+    ax.set_xticks([0, *(10.0**i for i in decades)])
 
 
 def _draw_line(ax: Any, line: Line, index: int) -> None:
