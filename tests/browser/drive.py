@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
@@ -36,6 +38,14 @@ AXE = (
 )
 
 
+def axe_core() -> Path:
+    """Where axe-core is; it is not ours to ship."""
+    found = os.environ.get("JOMA_AXE")
+    if not found:
+        pytest.skip("needs axe-core: npm install axe-core, and JOMA_AXE=…/axe-core/axe.min.js")
+    return Path(found)
+
+
 @dataclass
 class Seen:
     """What happened while a page was open."""
@@ -54,6 +64,11 @@ class Seen:
     """Pixels by which the page is wider than the window."""
     value: Any = None
     violations: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def serious(self) -> list[dict[str, Any]]:
+        """Violations of accessibility that keep people out."""
+        return [v for v in self.violations if v["impact"] in ("serious", "critical")]
 
 
 class Browser:

@@ -22,8 +22,8 @@ class Retry:
     attempts: int = 9
     first: float = 0.5
     longest: float = 30.0
-    knocks: int = 9
-    """How often to try if there is no connection at all."""
+    knocks: int | None = None
+    """How often to try if there is no connection at all; as often as otherwise, if absent."""
 
     def wait(self, failures: int) -> float:
         """Seconds after this many failures, half of them at random: workers should not march."""
@@ -57,8 +57,10 @@ def retried(attempt: Callable[[], T], what: str, retry: Retry, traffic: Traffic)
             return attempt()
         except TransientError as error:
             failures += 1
-            nobody = isinstance(error, NobodyError)
-            if failures >= (min(retry.attempts, retry.knocks) if nobody else retry.attempts):
+            most = retry.attempts
+            if retry.knocks is not None and isinstance(error, NobodyError):
+                most = min(most, retry.knocks)
+            if failures >= most:
                 raise error.final(
                     f"{what}: {error}, {failures} times in a row. {error.advice}"
                 ) from error
